@@ -35,8 +35,10 @@ MODELS = {
     "span": ("wordpiece", dict(COMMON, span_mode="markerV0", encoder_config=BERT, num_rnn_layers=0, embed_ent_token=False, subtoken_pooling="mean", ent_token="[ENT]", sep_token="[SPLIT]")),
     "token_rnn": ("wordpiece", dict(COMMON, span_mode="token_level", encoder_config=BERT, num_rnn_layers=2, subtoken_pooling="last")),
     "token": ("unigram", dict(COMMON, span_mode="token_level", encoder_config=DEBERTA, num_rnn_layers=0, subtoken_pooling="max")),
+    "bi_span": ("unigram", dict(COMMON, span_mode="markerV0", encoder_config=DEBERTA, labels_encoder_config=dict(BERT, hidden_size=12), num_rnn_layers=0)),
+    "bi_token": ("wordpiece", dict(COMMON, span_mode="token_level", encoder_config=BERT, labels_encoder_config=BERT, num_rnn_layers=1, subtoken_pooling="mean")),
 }  # fmt: skip
-SCALES = {"span_rnn": 1.6, "span": 1.2, "token_rnn": 1.8, "token": 1.6}  # so that some scores exceed the threshold
+SCALES = {"span_rnn": 1.6, "span": 1.2, "token_rnn": 1.8, "token": 1.6, "bi_span": 1.6, "bi_token": 2.6}  # so that some scores exceed the threshold
 LABELS = [["person"], ["city", "company", "ticker symbol"], ["a", "bank", "person", "new york times", "café"]]
 
 
@@ -74,6 +76,11 @@ def make(name, base):
     tokens.save_pretrained(source)
     settings = json.loads(json.dumps(settings))
     settings["encoder_config"]["vocab_size"] = len(tokens)
+    if "labels_encoder_config" in settings:
+        settings["labels_encoder"] = str(base / f"{name}-labels")
+        labels_tokens = tokenizer("wordpiece")
+        labels_tokens.save_pretrained(settings["labels_encoder"])
+        settings["labels_encoder_config"]["vocab_size"] = len(labels_tokens)
     model = gliner.GLiNER.from_config(gliner.config.GLiNERConfig(model_name=str(source), **settings), backbone_from_pretrained=False)
     with torch.no_grad():
         for key, value in model.model.named_parameters():
@@ -81,7 +88,7 @@ def make(name, base):
             if "LayerNorm" in key:
                 value.normal_(1.0 if key.endswith("weight") else 0.0, 0.1, generator=seeded)
             else:
-                value.normal_(0, 0.5 if "bert_layer" in key or "lstm" in key else 1.0 / value.shape[-1] ** 0.5 * (SCALES[name] if value.dim() > 1 else 1), generator=seeded)
+                value.normal_(0, 0.5 if "bert_layer" in key or "labels_encoder" in key or "lstm" in key else 1.0 / value.shape[-1] ** 0.5 * (SCALES[name] if value.dim() > 1 else 1), generator=seeded)
             value.copy_(value.half().float())
     model.eval()
     return model
@@ -100,6 +107,8 @@ def write(name, base):
     save_file({key: value.half().contiguous() for key, value in model.model.state_dict().items()}, out / "model.safetensors")
     config = json.loads((out / "gliner_config.json").read_text())
     config["model_name"] = "example/encoder"
+    if config["labels_encoder"]:
+        config["labels_encoder"] = "example/labels-encoder"
     (out / "gliner_config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
     rows, cases = texts(), []
     for labels in LABELS:

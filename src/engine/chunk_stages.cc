@@ -64,7 +64,7 @@ ChunkStages::ChunkStages(const std::vector<Engine*>& models, const PipelineOptio
     if (models[m] != nullptr) encoders_.push_back({m, models[m]});
   // Heads on the host get half of the cores if the encoder runs on a GPU.
   for (const ModelEngine& encoder : encoders_)
-    if (encoder.engine->gliner() != nullptr && encoder.engine->device().kind() == device::DeviceKind::cuda)
+    if (encoder.engine->gliner() != nullptr && encoder.engine->host_pool() == nullptr)
       head_pool_ = std::make_unique<ThreadPool>(std::max(1, hardware_threads() / 2));
 }
 
@@ -135,7 +135,7 @@ void ChunkStages::merge(const ChunkJob& job, const Engine& engine, const ModelTe
   if (texts.truncated > 0)
     for (size_t t = 0; t < job.row_of_text.size(); ++t)
       out.truncated[job.row_of_text[t]] = texts.tokens.texts[t].truncated;
-  if (engine.gliner() != nullptr) return find_entities(job, texts, out);
+  if (engine.gliner() != nullptr) return find_entities(job, engine, texts, out);
   if (is_per_token(engine.output())) return merge_tokens(job, engine, texts, out);
   out.scores.assign(rows.size() * K, 0.0f);
   const bool labelled = !engine.pooling();
@@ -170,7 +170,8 @@ void ChunkStages::merge_tokens(const ChunkJob& job, const Engine& engine, const 
 }
 
 // Entities by label.
-void ChunkStages::find_entities(const ChunkJob& job, const ModelTexts& texts, ChunkScores& out) const {
+void ChunkStages::find_entities(const ChunkJob& job, const Engine& engine, const ModelTexts& texts,
+                                ChunkScores& out) const {
   const rows::RowChunk& rows = job.out.rows;
   std::vector<size_t> which;
   std::vector<std::string_view> raw;
@@ -182,7 +183,9 @@ void ChunkStages::find_entities(const ChunkJob& job, const ModelTexts& texts, Ch
   out.entities.resize(rows.size());
   if (which.empty()) return;
   const LabelTask& task = *texts.tokens.zero_shot;
-  auto found = task.entities()->find(texts.tokens, which, raw, texts.window_scores.data(), head_pool_.get());
+  // A CPU's head shares the threads of the encoder: threads of its own would delay those at the end of each layer.
+  ThreadPool* const pool = engine.host_pool() != nullptr ? engine.host_pool() : head_pool_.get();
+  auto found = task.entities()->find(texts.tokens, which, raw, texts.window_scores.data(), pool);
   if (options_.words != nullptr) out.tags.resize(rows.size());
   for (size_t i = 0; i < which.size(); ++i) {
     const size_t row = job.row_of_text[which[i]];

@@ -59,7 +59,7 @@ class ChunkStages {
                                      std::vector<ModelTexts>& models) const;
   void merge(const ChunkJob& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const;
   void merge_tokens(const ChunkJob& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const;
-  void find_entities(const ChunkJob& job, const ModelTexts& texts, ChunkScores& out) const;
+  void find_entities(const ChunkJob& job, const Engine& engine, const ModelTexts& texts, ChunkScores& out) const;
 
   const std::vector<Engine*>& models_;
   const PipelineOptions& options_;

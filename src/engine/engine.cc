@@ -170,7 +170,33 @@ std::unique_ptr<const EntityTask> Engine::prepare_entities(const EntityLabels& s
   if (!gliner_)
     fail(ErrorCode::usage, "{}: {} requires a GLiNER model (gliner_config.json)", options_.model_dir.string(),
          keys.labels);
-  return std::make_unique<const EntityTask>(settings, *gliner_, *tokenizer_, plan_.max_length, keys);
+  check_entity_labels(settings, keys);
+  return std::make_unique<const EntityTask>(settings, *gliner_, *tokenizer_,
+                                            EntityTask::Sizes{shape().vocab, plan_.max_length}, keys,
+                                            encode_labels(settings.labels));
+}
+
+void Engine::park() {
+  scheduler_->park(*host_);
+  if (labels_engine_) labels_engine_->park();
+}
+
+void Engine::keep(bool on) {
+  host_->kept = on;
+  if (labels_engine_) labels_engine_->keep(on);
+}
+
+// Null if the encoder of texts reads the labels.
+EntityTask::PreparedLabels Engine::encode_labels(const std::vector<std::string>& labels) const {
+  if (!labels_engine_) return nullptr;
+  const std::vector<std::string_view> texts(labels.begin(), labels.end());
+  return gliner_->prepare(labels_engine_->score(labels_engine_->tokenized(texts)));
+}
+
+ThreadPool* Engine::host_pool() const {
+  DeviceQueue& queue = scheduler_->queue();
+  return queue.device().kind() == device::DeviceKind::cpu ? static_cast<device::CpuStream&>(queue.stream()).pool()
+                                                          : nullptr;
 }
 
 std::optional<Error> Engine::why_no_pairs() const {
@@ -382,22 +408,29 @@ std::vector<std::vector<Entity>> Engine::entities(std::span<const std::string_vi
                                                   TextErrors* errors) {
   BRIM_CHECK(model::is_per_token(output()), "entities() on a model without token classes");
   const std::vector<float> windows = run_windows(tokens);
-  const EntityTask* task = tokens.zero_shot != nullptr ? tokens.zero_shot->entities() : nullptr;
-  std::vector<std::vector<Entity>> entities;
+  const auto fails = [&](size_t t) {
+    const auto results = tokens.results_of(t, windows, static_cast<size_t>(width()), true);
+    return keep_error(t, check_finite(results), errors);
+  };
+  std::vector<std::vector<Entity>> entities(texts.size());
+  if (const EntityTask* task = tokens.zero_shot != nullptr ? tokens.zero_shot->entities() : nullptr) {
+    std::vector<size_t> which;
+    std::vector<std::string_view> raw;
+    for (size_t t = 0; t < texts.size(); ++t) {
+      if (fails(t)) continue;
+      which.push_back(t);
+      raw.push_back(texts[t]);
+    }
+    auto found = task->find(tokens, which, raw, windows.data(), host_pool());
+    for (size_t i = 0; i < which.size(); ++i) entities[which[i]] = std::move(found[i]);
+    return entities;
+  }
   std::vector<float> scores;
   for (size_t t = 0; t < texts.size(); ++t) {
-    const auto results = tokens.results_of(t, windows, static_cast<size_t>(width()), true);
-    if (keep_error(t, check_finite(results), errors)) {
-      entities.emplace_back();
-      continue;
-    }
-    if (task != nullptr) {
-      entities.push_back(std::move(task->find(tokens, {&t, 1}, {&texts[t], 1}, windows.data(), nullptr)[0]));
-      continue;
-    }
+    if (fails(t)) continue;
     const text::Encoding encoding = tokenizer_->encode(texts[t]);
     token_scores(tokens, t, encoding, windows, scores);
-    entities.push_back(group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels(), aggregation()));
+    entities[t] = group_entities(texts[t], encoding, tokenizer_->kind(), scores.data(), labels(), aggregation());
   }
   return entities;
 }

@@ -35,14 +35,12 @@ namespace brim::engine {
 class Engine {
  public:
   static std::unique_ptr<Engine> open(const EngineOptions& options);
-  // Opens several models on one device under one limit (device and limit of the first one apply). They share arena,
-  // staging and stream, and the process's fixed memory is counted once. With Residency::in_turn they need not fit at
-  // once: models are loaded on demand and the longest idle ones are unloaded.
+  // Opens several models on one device under the limit of the first one. They share arena, staging and stream, and the
+  // process's fixed memory counts once. Residency::in_turn loads them on demand and unloads the longest idle ones.
   static std::vector<std::unique_ptr<Engine>> open_together(const std::vector<EngineOptions>& options,
                                                             plan::Residency residency = plan::Residency::all);
   // Opens and loads a model on the queue and limit of `other`: with the plan of an equal model opened there before,
-  // otherwise with the largest batches the queue supports. Throws does_not_fit if not even one text of maximum length
-  // fits.
+  // otherwise with the largest batches the queue supports. Throws does_not_fit if a text of maximum length does not.
   static std::unique_ptr<Engine> open_beside(const Engine& other, const EngineOptions& options,
                                              bool other_stays = false);
   ~Engine();
@@ -88,34 +86,33 @@ class Engine {
   TextOptions text_options() const {
     return {.long_text = options_.long_text, .prompt = prompt_, .zero_shot = zero_shot_.get()};
   }
-  // Labels for TextOptions::zero_shot. Throws usage or bad_model.
+  // Labels for TextOptions::zero_shot, of an NLI model and of a GLiNER model. Throw usage or bad_model.
   std::unique_ptr<const ZeroShotTask> prepare_labels(const ZeroShot& settings, const ZeroShotKeys& keys = {}) const;
-  // Entities by label, for a GLiNER model. Throws usage.
   std::unique_ptr<const EntityTask> prepare_entities(const EntityLabels& settings, const EntityKeys& keys = {}) const;
   // Labels of the options; null if the model's own labels are used.
   const LabelTask* zero_shot() const { return zero_shot_.get(); }
-  const GlinerHead* gliner() const { return gliner_.get(); }  // null if the model is none
-  std::optional<Error> why_no_pairs() const;                  // the reason it cannot score pairs of texts, if any
+  const GlinerHead* gliner() const { return gliner_.get(); }            // null if the model is none
+  const Engine* labels_engine() const { return labels_engine_.get(); }  // null if the model is no bi-encoder
+  ThreadPool* host_pool() const;                                        // the threads of a CPU; null on a GPU
+  std::optional<Error> why_no_pairs() const;  // the reason it cannot score pairs of texts, if any
 
-  // Interfaces for batches packed by the caller and for single texts. Thread-safe; both must be destroyed before the
-  // engine.
+  // For batches packed by the caller and for single texts. Thread-safe; destroy both before the engine.
   std::unique_ptr<BulkQueue> bulk(BulkQueue::Collect collect);
   // Texts that would wait longer than `most_seconds` are rejected as busy.
   std::unique_ptr<InteractiveQueue> interactive(InteractiveQueue::Answer answer, double most_seconds,
                                                 int64_t most_bytes, Heads heads = Heads::own);
   void prepare_small();  // captures graphs of small batches before the first text; interactive() does it too
   Scheduler& scheduler() { return *scheduler_; }
-  void park() { scheduler_->park(*host_); }
+  void park();
   void load_weights() { scheduler_->load(*host_); }
   bool close_device() { return scheduler_->close_device(); }
-  void keep(bool on) { host_->kept = on; }
+  void keep(bool on);
   batch::PackLimits pack_limits() const;  // limits of bulk batches
   // Token limit of interactive batches: the smallest that keeps the device near full throughput, to keep latency low.
   int64_t serving_tokens() const;
   double busy_seconds() const { return busy_seconds_; }  // accumulated device time of score() and entities()
 
-  // Measures GEMM algorithms for this plan's shapes and stores the choice for this machine; one line per shape class.
-  // CUDA only.
+  // CUDA only: measures GEMM algorithms for this plan's shapes and stores the choices; one line per shape class.
   std::vector<std::string> tune(double seconds_per_shape);
 
   // Scores a few texts on the caller's thread: [texts,width] with windows merged (sequence outputs), or entities per
@@ -169,6 +166,10 @@ class Engine {
   void read_sentence_settings();
   void set_labels(const ZeroShot& settings, const plan::PlanRequest& request);
   void read_gliner(plan::PlanRequest& request);
+  void load_gliner(plan::PlanRequest& request);
+  bool is_bi_encoder() const { return gliner_config_ && !gliner_config_->labels_encoder.empty(); }
+  void attach_labels(std::unique_ptr<Engine> labels);
+  EntityTask::PreparedLabels encode_labels(const std::vector<std::string>& labels) const;
   // Returns `text` as it is tokenized: prompt prepended and lower-cased if the model's files require it.
   std::string_view sentence_text(std::string_view text, std::string_view prompt, std::string& storage) const;
   int32_t prompt_tokens(std::string_view prompt) const;  // tokens excluded from mean pooling
@@ -179,6 +180,8 @@ class Engine {
   bool pools_on_host_ = false;
   int64_t width_ = 0;  // size of truncated vectors; 0: row_width()
   std::unique_ptr<const GlinerHead> gliner_;
+  std::optional<hub::GlinerConfig> gliner_config_;
+  std::unique_ptr<Engine> labels_engine_;  // GLiNER bi-encoders: the encoder of labels
   std::unique_ptr<const LabelTask> zero_shot_;
   std::string facts_;                                 // fingerprint of the model files when they were read
   std::optional<model::AdapterRanks> adapter_ranks_;  // set if the encoder's weights can be shared

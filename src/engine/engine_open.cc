@@ -47,9 +47,23 @@ bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::P
 struct Engine::OpenRequest {
   std::unique_ptr<Engine> engine;
   plan::PlanRequest request;
+  bool labels = false;  // the encoder of labels of the request before it
 };
 
 namespace {
+
+// Opens the encoder of labels of a GLiNER bi-encoder, with the same device, limit and precision.
+EngineOptions labels_options(const EngineOptions& of_texts) {
+  EngineOptions o;
+  o.model_dir = hub::labels_encoder_dir(of_texts.model_dir);
+  o.device = of_texts.device;
+  o.precision = of_texts.precision;
+  o.threads = of_texts.threads;
+  o.memory_limit = of_texts.memory_limit;
+  o.deterministic = of_texts.deterministic;
+  o.pooling = Pooling::mean;
+  return o;
+}
 
 // Output of a model's first pass; with two heads that of the classifier alone.
 model::Output first_output(const plan::PlanRequest& r, bool raw_scores) {
@@ -130,7 +144,12 @@ std::vector<std::unique_ptr<Engine>> Engine::open_together(const std::vector<Eng
 
 std::vector<Engine::OpenRequest> Engine::read_all(const std::vector<EngineOptions>& options) {
   std::vector<OpenRequest> all;
-  for (const EngineOptions& o : options) all.push_back(read_files(o));
+  for (const EngineOptions& o : options) {
+    all.push_back(read_files(o));
+    if (!all.back().engine->is_bi_encoder()) continue;
+    all.push_back(read_files(labels_options(o)));
+    all.back().labels = true;
+  }
   log_debug("read the files of {}", format_count(static_cast<int64_t>(all.size()), "model"));
   return all;
 }
@@ -138,7 +157,7 @@ std::vector<Engine::OpenRequest> Engine::read_all(const std::vector<EngineOption
 std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Device> device,
                                                      std::vector<OpenRequest> prepared, int64_t limit_bytes,
                                                      plan::Residency residency) {
-  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::unique_ptr<Engine>> engines, models;
   std::vector<plan::PlanRequest> requests;
   for (OpenRequest& one : prepared) {
     resolve(one, *device, limit_bytes);
@@ -191,7 +210,24 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
   }
-  return engines;
+  for (size_t i = 0; i < engines.size(); ++i)
+    if (prepared[i].labels)
+      models.back()->attach_labels(std::move(engines[i]));
+    else
+      models.push_back(std::move(engines[i]));
+  return models;
+}
+
+// Reports then count the plans of both, and labels can be encoded.
+void Engine::attach_labels(std::unique_ptr<Engine> labels) {
+  int64_t more = plan::planned_bytes({&plan_, &labels->plan_}) - plan_.peak_bytes;
+  for (const memory::LedgerEntry& part : labels->plan_.own_parts()) {
+    plan_.add(part.tag, "encoder of labels", part.bytes);
+    more -= part.bytes;
+  }
+  if (more > 0) plan_.add(memory::Tag::activations, "encoder of labels", more);
+  labels_engine_ = std::move(labels);
+  if (options_.entities) zero_shot_ = prepare_entities(*options_.entities);
 }
 
 std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOptions& options, bool other_stays) {
@@ -220,6 +256,8 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
     if (other.host_->wants_small_batches()) engine->host_->want_small_batches();
   });
   scheduler->load(*engine->host_, other_stays ? other.host_.get() : nullptr);
+  if (engine->is_bi_encoder())
+    engine->attach_labels(open_beside(*engine, labels_options(engine->options_), other_stays));
   return engine;
 }
 
@@ -331,11 +369,11 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   else
     engine->tokenizer_ = text::Tokenizer::load(hub::tokenizer_dir(options.model_dir));
   const text::Tokenizer& tokenizer = *engine->tokenizer_;
-  model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
+  const bool gliner = hub::is_gliner(options.model_dir);
+  if (!gliner) model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
 
   plan::PlanRequest request;
   request.shape = shape;
-  const bool gliner = hub::is_gliner(options.model_dir);
   if (options.entities && !gliner)
     fail(ErrorCode::usage, "{}: `entities` requires a GLiNER model (gliner_config.json)", options.model_dir.string());
   if (gliner && !options.adapter_dir.empty())
@@ -371,29 +409,44 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   if (engine->sentence_.truncate_dim > 0)
     engine->width_ = std::min(engine->sentence_.truncate_dim, output_width(shape, request.output));
   if (options.zero_shot) engine->set_labels(*options.zero_shot, request);
-  if (engine->gliner_ && options.entities)
-    engine->zero_shot_ = std::make_unique<const EntityTask>(*options.entities, *engine->gliner_, tokenizer, longest);
   return {std::move(engine), std::move(request)};
 }
 
-// The head runs on the host: the device computes hidden states.
+// The device computes hidden states; the head, which load_gliner() reads, runs on the host.
 void Engine::read_gliner(plan::PlanRequest& request) {
   const std::string dir = options_.model_dir.string();
   if (options_.pooling) fail(ErrorCode::usage, "{}: embeddings are not supported for a GLiNER model", dir);
   if (options_.zero_shot) fail(ErrorCode::usage, "{}: `labels` requires an NLI model; name `entities`", dir);
   if (!options_.tagger_dir.empty()) fail(ErrorCode::usage, "{}: a GLiNER model has no second head", dir);
-  const hub::GlinerConfig config = hub::load_gliner_config(options_.model_dir);
-  if (const GlinerMarkers markers = find_markers(config, *tokenizer_);
-      std::max(markers.label, markers.text) >= request.shape.vocab)
-    fail(ErrorCode::bad_model, "{}: the marker tokens have the ids {} and {}, the embedding table has {} rows",
-         config.where, markers.label, markers.text, request.shape.vocab);
-  gliner_ = GlinerHead::load(options_.model_dir, config, request.shape.hidden);
+  gliner_config_ = hub::load_gliner_config(options_.model_dir);
+  if (options_.entities) check_entity_labels(*options_.entities);
+  if (!is_bi_encoder()) {  // its markers are not read and may have no vectors
+    model::check_vocabulary(options_.model_dir, request.shape, tokenizer_->vocab_size());
+    const GlinerMarkers markers = find_markers(*gliner_config_, *tokenizer_);
+    if (std::max(markers.label, markers.text) >= request.shape.vocab)
+      fail(ErrorCode::bad_model, "{}: the marker tokens have the ids {} and {}, the embedding table has {} rows",
+           gliner_config_->where, markers.label, markers.text, request.shape.vocab);
+  }
   config_.id2label.clear();
   request.output = model::Output::hidden;
-  const int64_t words = std::max<int64_t>(EntityTask::kWordsPerGroup, config.max_words);
+}
+
+// Requires the precision and the device of the request.
+void Engine::load_gliner(plan::PlanRequest& request) {
+  const int64_t labels_size =
+      is_bi_encoder() ? model::read_shape(hub::labels_encoder_dir(options_.model_dir)).hidden : 0;
+  const bool bf16 = request.device.kind == device::DeviceKind::cpu && request.precision == ops::Precision::bf16;
+  gliner_ = GlinerHead::load(options_.model_dir, *gliner_config_, request.shape.hidden, labels_size,
+                             bf16 ? ops::Precision::bf16 : ops::Precision::fp32);
+  const int64_t words = std::max<int64_t>(EntityTask::kWordsPerGroup, gliner_config_->max_words);
   const size_t labels = options_.entities ? options_.entities->labels.size() : kUsualEntityLabels;
+  const int64_t waiting = EntityTask::kWaitingTokens * request.shape.hidden * static_cast<int64_t>(sizeof(float));
   request.head_bytes =
-      gliner_->bytes() + GlinerHead::scratch_bytes(config, request.shape.hidden, words, static_cast<int64_t>(labels));
+      gliner_->bytes() + waiting +
+      std::max(1, request.device.threads) * gliner_->scratch_bytes(words, static_cast<int64_t>(labels));
+  if (options_.entities && !is_bi_encoder())
+    zero_shot_ = std::make_unique<const EntityTask>(*options_.entities, *gliner_, *tokenizer_,
+                                                    EntityTask::Sizes{request.shape.vocab, request.max_length});
 }
 
 void Engine::set_labels(const ZeroShot& settings, const plan::PlanRequest& request) {
@@ -427,6 +480,7 @@ void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limi
   request.limit_bytes = limit_bytes;
   request.device = plan::measured_profile(device, request.precision, limit_bytes);
   request.device.context_bytes = std::max(request.device.context_bytes, Ledger::of(device).context_bytes());
+  if (engine.gliner_config_) engine.load_gliner(request);
   add_host_memory(request, options.files());
   if (device.kind() == device::DeviceKind::cuda) request.most_tokens = kMostTokensPerByte * options.input_bytes;
 }

@@ -17,7 +17,7 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-// Keeps the best label of each span; the first of equal scores.
+// Keeps the best label of each span, which may be in two windows; the first of equal scores.
 void keep_best_labels(std::vector<SpanScore>& spans) {
   std::vector<size_t> order(spans.size()), kept;
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -88,29 +88,37 @@ bool NestedSpans::add(const SpanScore& span) {
 }
 
 EntityTask::EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer,
-                       int64_t max_length, const EntityKeys& keys)
-    : settings_(settings), head_(&head), tokenizer_(&tokenizer) {
+                       Sizes sizes, const EntityKeys& keys, PreparedLabels prepared)
+    : settings_(settings),
+      head_(&head),
+      tokenizer_(&tokenizer),
+      prepared_(std::move(prepared)),
+      vocabulary_(sizes.vocabulary) {
   check_entity_labels(settings, keys);
-  const GlinerMarkers markers = find_markers(head.config(), tokenizer);
-  marker_ = markers.label;
   replacement_ = std::max(0, tokenizer.unk_id());
   prompt_.assign(tokenizer.prefix().begin(), tokenizer.prefix().end());
+  if (!prepared_) add_labels(keys);
+  const auto taken = static_cast<int64_t>(prompt_.size() + tokenizer.suffix().size());
+  if (taken >= sizes.window)
+    fail(ErrorCode::usage, Remedy{"use fewer or shorter labels"},
+         "{}: {} labels take {} tokens with their markers, leaving none of {} for the text", keys.labels,
+         settings.labels.size(), taken, sizes.window);
+  capacity_ = static_cast<size_t>(sizes.window - taken);
+}
+
+void EntityTask::add_labels(const EntityKeys& keys) {
+  const GlinerMarkers markers = find_markers(head_->config(), *tokenizer_);
+  marker_ = markers.label;
   std::vector<int32_t> ids;
-  for (const std::string& label : settings.labels) {
-    tokenizer.content_ids(label, ids);
+  for (const std::string& label : settings_.labels) {
+    tokenizer_->content_ids(label, ids);
     if (contains(ids, markers.label) || contains(ids, markers.text))
       fail(ErrorCode::usage, "{}: label \"{}\" contains a marker token of the model", keys.labels, label.substr(0, 80));
-    label_tokens_.push_back(static_cast<int32_t>(prompt_.size()) + (head.config().embed_marker ? 0 : 1));
+    label_tokens_.push_back(static_cast<int32_t>(prompt_.size()) + (head_->config().embed_marker ? 0 : 1));
     prompt_.push_back(markers.label);
     prompt_.insert(prompt_.end(), ids.begin(), ids.end());
   }
   prompt_.push_back(markers.text);
-  const auto taken = static_cast<int64_t>(prompt_.size() + tokenizer.suffix().size());
-  if (taken >= max_length)
-    fail(ErrorCode::usage, Remedy{"use fewer or shorter labels"},
-         "{}: {} labels take {} tokens with their markers, leaving none of {} for the text", keys.labels,
-         settings.labels.size(), taken, max_length);
-  capacity_ = static_cast<size_t>(max_length - taken);
 }
 
 void EntityTask::merge(std::span<const float>, LongText, float*) const {
@@ -142,7 +150,9 @@ void EntityTask::add_words(std::string_view text, size_t capacity, std::vector<i
   for (const text::SplitWord& word : split) {
     tokenizer_->content_ids(text.substr(word.begin, word.end - word.begin), ids);
     ids.resize(std::min(ids.size(), capacity));
-    std::replace(ids.begin(), ids.end(), marker_, replacement_);  // plain text, not another label
+    // Markers are plain text, not other labels. The tokenizers of bi-encoders have markers without a vector.
+    for (int32_t& id : ids)
+      if (id == marker_ || id >= vocabulary_) id = replacement_;
     out.words.push_back({word.begin, word.end, word.first, word.last, static_cast<int32_t>(content.size()),
                          static_cast<int32_t>(ids.size())});
     content.insert(content.end(), ids.begin(), ids.end());
@@ -208,73 +218,85 @@ std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptio
 std::vector<std::vector<Entity>> EntityTask::find(const TokenizedTexts& texts, std::span<const size_t> which,
                                                   std::span<const std::string_view> raw, const float* hidden,
                                                   ThreadPool* pool) const {
-  std::vector<std::vector<Entity>> found(which.size());
-  std::vector<size_t> ends;  // one per group
-  size_t words = 0;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const size_t more = texts.texts[which[i]].words;
-    if (words > 0 && words + more > static_cast<size_t>(kWordsPerGroup)) {
-      ends.push_back(i);
-      words = 0;
-    }
-    words += more;
-  }
-  if (!which.empty()) ends.push_back(which.size());
+  std::vector<HeadWindow> windows;
+  std::vector<std::vector<WordTokens>> words;
+  for (const size_t t : which) add_head_windows(texts, texts.texts[t], hidden, windows, words);
+  for (size_t w = 0; w < windows.size(); ++w) windows[w].words = words[w];
+  std::vector<std::vector<SpanScore>> scores(windows.size());
+  const std::vector<size_t> ends = group_windows(windows, pool != nullptr ? pool->size() : 1);
   const auto run = [&](size_t group) {
     const size_t begin = group == 0 ? 0 : ends[group - 1], size = ends[group] - begin;
-    find_group(texts, which.subspan(begin, size), raw.subspan(begin, size), hidden,
-               std::span(found).subspan(begin, size));
+    head_->score(std::span(windows).subspan(begin, size), prepared_.get(), settings_.threshold,
+                 std::span(scores).subspan(begin, size));
   };
   if (pool != nullptr)
     pool->parallel_for(ends.size(), [&](size_t group, int) { run(group); });
   else
     for (size_t group = 0; group < ends.size(); ++group) run(group);
+  std::vector<std::vector<Entity>> found;
+  std::span<std::vector<SpanScore>> left(scores);
+  for (size_t i = 0; i < which.size(); ++i) {
+    const TokenizedText& text = texts.texts[which[i]];
+    found.push_back(entities_of(texts, text, raw[i], left.first(text.windows)));
+    left = left.subspan(text.windows);
+  }
   return found;
 }
 
-void EntityTask::find_group(const TokenizedTexts& texts, std::span<const size_t> which,
-                            std::span<const std::string_view> raw, const float* hidden,
-                            std::span<std::vector<Entity>> out) const {
-  std::vector<HeadWindow> windows;
-  std::vector<std::vector<WordTokens>> words;
-  for (const size_t t : which) {
-    const TokenizedText& text = texts.texts[t];
-    for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
-      const TokenizedText::Window& window = texts.windows[w];
-      const TokenizedTexts::Word* word = texts.words.data() + text.first_word + window.first_word;
-      // The reference numbers only words with tokens, so a word that the tokenizer drops moves the vectors of later
-      // ones to the word before; the last words have none.
-      auto& tokens = words.emplace_back();
-      for (int32_t i = 0; i < window.words; ++i)
-        if (word[i].tokens > 0)
-          tokens.push_back(
-              {static_cast<int32_t>(prompt_.size()) + word[i].token - window.first_content, word[i].tokens});
-      tokens.resize(static_cast<size_t>(window.words), {0, 0});
-      windows.push_back({hidden + window.begin * static_cast<size_t>(head_->encoder_size()), label_tokens_, {}});
+// One past the last window of each group.
+std::vector<size_t> EntityTask::group_windows(std::span<const HeadWindow> windows, int threads) {
+  size_t all = 0;
+  for (const HeadWindow& window : windows) all += window.words.size();
+  const size_t most = std::clamp<size_t>(all / static_cast<size_t>(threads) + 1, kLeastWordsPerGroup, kWordsPerGroup);
+  std::vector<size_t> ends;
+  size_t words = 0;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const size_t more = windows[w].words.size();
+    if (words > 0 && words + more > most) {
+      ends.push_back(w);
+      words = 0;
     }
+    words += more;
   }
-  for (size_t w = 0; w < windows.size(); ++w) windows[w].words = words[w];
-  std::vector<std::vector<SpanScore>> scores;
-  head_->score(windows, settings_.threshold, scores);
-  size_t next = 0;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const TokenizedText& text = texts.texts[which[i]];
-    std::vector<SpanScore> spans;
-    for (size_t w = 0; w < text.windows; ++w, ++next)
-      for (SpanScore span : scores[next]) {
-        span.first += texts.windows[text.first_window + w].first_word;
-        span.last += texts.windows[text.first_window + w].first_word;
-        spans.push_back(span);
-      }
-    select(spans, text.words);
-    for (const SpanScore& span : spans) {
-      const TokenizedTexts::Word &first = texts.words[text.first_word + static_cast<size_t>(span.first)],
-                                 &last = texts.words[text.first_word + static_cast<size_t>(span.last)];
-      out[i].push_back({settings_.labels[static_cast<size_t>(span.label)],
-                        std::string(raw[i].substr(first.begin, last.end - first.begin)), span.score, first.first,
+  if (!windows.empty()) ends.push_back(windows.size());
+  return ends;
+}
+
+void EntityTask::add_head_windows(const TokenizedTexts& texts, const TokenizedText& text, const float* hidden,
+                                  std::vector<HeadWindow>& windows, std::vector<std::vector<WordTokens>>& words) const {
+  for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
+    const TokenizedText::Window& window = texts.windows[w];
+    const TokenizedTexts::Word* word = texts.words.data() + text.first_word + window.first_word;
+    // The reference numbers only words with tokens, so a word that the tokenizer drops moves the vectors of later
+    // ones to the word before; the last words have none.
+    auto& tokens = words.emplace_back();
+    for (int32_t i = 0; i < window.words; ++i)
+      if (word[i].tokens > 0)
+        tokens.push_back({static_cast<int32_t>(prompt_.size()) + word[i].token - window.first_content, word[i].tokens});
+    tokens.resize(static_cast<size_t>(window.words), {0, 0});
+    windows.push_back({hidden + window.begin * static_cast<size_t>(head_->encoder_size()), label_tokens_, {}});
+  }
+}
+
+std::vector<Entity> EntityTask::entities_of(const TokenizedTexts& texts, const TokenizedText& text,
+                                            std::string_view raw, std::span<std::vector<SpanScore>> scores) const {
+  std::vector<SpanScore> spans;
+  for (size_t w = 0; w < text.windows; ++w)
+    for (SpanScore span : scores[w]) {
+      span.first += texts.windows[text.first_window + w].first_word;
+      span.last += texts.windows[text.first_window + w].first_word;
+      spans.push_back(span);
+    }
+  select(spans, text.words);
+  std::vector<Entity> entities;
+  for (const SpanScore& span : spans) {
+    const TokenizedTexts::Word &first = texts.words[text.first_word + static_cast<size_t>(span.first)],
+                               &last = texts.words[text.first_word + static_cast<size_t>(span.last)];
+    entities.push_back({settings_.labels[static_cast<size_t>(span.label)],
+                        std::string(raw.substr(first.begin, last.end - first.begin)), span.score, first.first,
                         last.last});
-    }
   }
+  return entities;
 }
 
 // Greedy, by descending score, as in the reference; spans in both of two overlapping windows count once.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entities by name with a GLiNER model: the encoder reads the labels, each after a marker, and the words of a text; the
-// head (gliner_head.h) scores spans of words for each label; the best spans that do not overlap are kept, greedily.
-// Does not run the encoder.
+// Entities by name with a GLiNER model: the encoder reads the labels, each after a marker, and the words of a text, or
+// in a bi-encoder only the words; the head (gliner_head.h) scores spans of words for each label; the best spans that do
+// not overlap are kept, greedily. Does not run the encoders.
 #pragma once
 #include <memory>
 #include <span>
@@ -56,13 +56,22 @@ class NestedSpans {
 class EntityTask final : public LabelTask {
  public:
   static constexpr size_t kMostLabels = 1000;
-  static constexpr int64_t kWordsPerGroup = 512;  // scored by one call of the head, unless a window has more
-  // Hidden states of all tokens are kept until the head has read them.
-  static constexpr size_t kCost = 64;
+  // Words scored by one call of the head, unless a window has more: fewer if there are idle threads.
+  static constexpr int64_t kWordsPerGroup = 256, kLeastWordsPerGroup = 64;
+  // Hidden states of all tokens are kept until the head has read them: cost of a text without labels, the tokens of a
+  // usual text, and all tokens of texts that wait for the head, which plans include.
+  static constexpr size_t kCost = 64, kUsualTokens = 32;
+  static constexpr int64_t kWaitingTokens = 5500;
 
-  // Throws usage for the settings, also if the labels leave no space for a text. `max_length`: tokens per window.
-  EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer, int64_t max_length,
-             const EntityKeys& keys = {});
+  using PreparedLabels = std::shared_ptr<const GlinerHead::Labels>;
+  // Rows of the encoder's embedding table, and tokens per window.
+  struct Sizes {
+    int64_t vocabulary, window;
+  };
+  // Throws usage for the settings, also if the labels leave no space for a text. `prepared`: of a bi-encoder's head,
+  // from the same labels; null if the encoder reads them with each text.
+  EntityTask(const EntityLabels& settings, const GlinerHead& head, const text::Tokenizer& tokenizer, Sizes sizes,
+             const EntityKeys& keys = {}, PreparedLabels prepared = nullptr);
 
   const std::vector<std::string>& labels() const override { return settings_.labels; }
   bool multi_label() const override { return true; }
@@ -70,7 +79,7 @@ class EntityTask final : public LabelTask {
   std::string identity() const override;
   std::optional<Error> tokenize(std::string_view text, const TextOptions& options, TokenizedTexts& out) const override;
   void merge(std::span<const float> logits, LongText how, float* scores) const override;
-  size_t cost() const override { return kCost; }
+  size_t cost() const override { return kCost * (1 + prompt_.size() / kUsualTokens); }
   const EntityTask* entities() const override { return this; }
 
   // Entities of texts `which` of `texts`, whose strings are `raw`, from the hidden states of all tokens, row by row as
@@ -80,8 +89,12 @@ class EntityTask final : public LabelTask {
                                         ThreadPool* pool) const;
 
  private:
-  void find_group(const TokenizedTexts& texts, std::span<const size_t> which, std::span<const std::string_view> raw,
-                  const float* hidden, std::span<std::vector<Entity>> out) const;
+  void add_labels(const EntityKeys& keys);
+  static std::vector<size_t> group_windows(std::span<const HeadWindow> windows, int threads);
+  void add_head_windows(const TokenizedTexts& texts, const TokenizedText& text, const float* hidden,
+                        std::vector<HeadWindow>& windows, std::vector<std::vector<WordTokens>>& words) const;
+  std::vector<Entity> entities_of(const TokenizedTexts& texts, const TokenizedText& text, std::string_view raw,
+                                  std::span<std::vector<SpanScore>> scores) const;
   void select(std::vector<SpanScore>& spans, size_t words) const;
   void add_words(std::string_view text, size_t capacity, std::vector<int32_t>& content, TokenizedTexts& out) const;
   void add_window(const TokenizedText& text, size_t first, size_t end, std::span<const int32_t> content,
@@ -90,9 +103,11 @@ class EntityTask final : public LabelTask {
   EntityLabels settings_;
   const GlinerHead* head_;
   const text::Tokenizer* tokenizer_;
+  const PreparedLabels prepared_;
   size_t capacity_ = 0;                // content tokens per window
   std::vector<int32_t> prompt_;        // tokens before the words
   std::vector<int32_t> label_tokens_;  // index of the token that represents each label
+  const int64_t vocabulary_;
   int32_t marker_ = -1, replacement_ = -1;
 };
 

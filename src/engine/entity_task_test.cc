@@ -11,6 +11,7 @@
 
 #include "base/test_files.h"
 #include "brim/brim.h"
+#include "engine/engine.h"
 #include "engine/testing.h"
 
 namespace brim::engine {
@@ -20,6 +21,12 @@ using nlohmann::json;
 
 std::filesystem::path gliner_model(const std::string& name) {
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner" / name;
+}
+
+EngineOptions options_for_engine(const std::filesystem::path& model) {
+  EngineOptions options = engine_options(cpu_options(model));
+  options.model_dir = model;
+  return options;
 }
 
 EntityLabels entity_labels(const json& c) {
@@ -59,7 +66,63 @@ TEST_P(EntityTaskTest, EntitiesEqualThoseOfGliner) {
     expect_entities(one.entities, c["entities"].back(), texts.back());
   }
 }
-INSTANTIATE_TEST_SUITE_P(Variants, EntityTaskTest, ::testing::Values("span", "span_rnn", "token", "token_rnn"));
+INSTANTIATE_TEST_SUITE_P(Variants, EntityTaskTest,
+                         ::testing::Values("span", "span_rnn", "token", "token_rnn", "bi_span", "bi_token"));
+
+TEST(EntityTask, BiEncoderReadsLabelsOnce) {
+  const json golden = json::parse(std::ifstream(gliner_model("bi_span") / "golden.json"));
+  EngineOptions options = options_for_engine(gliner_model("bi_span"));
+  options.entities = entity_labels(golden["cases"][3]);
+  const auto engine = Engine::open(options);
+  const auto labels_read = [&] {
+    return engine->labels_engine()->host().loads() * 1000 +
+           engine->scheduler().work_of(engine->labels_engine()->host()).batches;
+  };
+  const auto before = labels_read();
+  EXPECT_EQ(before, 1001);
+  const std::string text = golden["texts"].back();
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<std::string_view> texts(100, text);
+    for (const auto& found : engine->entities(texts))
+      expect_entities(found, golden["cases"][3]["entities"].back(), text);
+  }
+  EXPECT_EQ(labels_read(), before);
+  const auto others = engine->prepare_entities({{"one", "two"}, 0.5f, false});
+  EXPECT_EQ(labels_read(), before + 1);
+}
+
+TEST(EntityTask, BiEncoderTakesAThousandLabels) {
+  const auto scorer = Scorer::open(cpu_options(gliner_model("bi_token")));
+  EntityLabels labels{{}, 0.0f, true};
+  for (int i = 0; i < 1000; ++i) labels.labels.push_back("label " + std::to_string(i));
+  const auto prepared = scorer->prepare_entities(labels);
+  const Prediction found = scorer->submit({.text = "Ada lives in London", .zero_shot = prepared}).get();
+  ASSERT_FALSE(found.error);
+  EXPECT_FALSE(found.truncated);
+  EXPECT_FALSE(found.entities.empty());
+}
+
+TEST(EntityTask, MarkersInTextsArePlainText) {
+  // A marker that is also a word of texts.
+  const TempDir temp;
+  const std::filesystem::path dir = temp / "model";
+  std::filesystem::copy(gliner_model("span"), dir);
+  json config = json::parse(get_file(dir / "gliner_config.json"));
+  config["ent_token"] = "berlin";
+  put_file(dir / "gliner_config.json", config.dump());
+  EngineOptions options = options_for_engine(dir);
+  options.entities = EntityLabels{{"a", "bank"}, 0.5f, false};
+  const auto engine = Engine::open(options);
+  const int32_t marker = engine->tokenizer().id("berlin");
+  ASSERT_GE(marker, 0);
+  for (const char* text : {"Ada in Berlin", "berlin <<ENT>> berlin <<SEP>> [ENT] [SPLIT] [SEP]"}) {
+    TokenizedTexts tokens;
+    ASSERT_FALSE(engine->tokenize(text, tokens));
+    EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), marker), 2) << text;
+    EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), engine->tokenizer().id("[SPLIT]")), 1) << text;
+    for (const int32_t id : tokens.ids) EXPECT_LT(id, engine->shape().vocab);
+  }
+}
 
 TEST(EntityTask, ScorerOpenedWithLabelsScoresManyTexts) {
   const json golden = json::parse(std::ifstream(gliner_model("span_rnn") / "golden.json"));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "device/stream.h"
+#include "ops/cpu/row_kernels.h"
 #include "ops/linear.h"
 #include "tensor/dtype.h"
 
@@ -20,7 +21,9 @@ using tensor::DType;
 using tensor::TensorView;
 
 constexpr size_t kAlignment = 64;
-constexpr int64_t kSpansPerBlock = 64;  // spans scored by one product
+constexpr int64_t kSpansPerBlock = 64;    // spans scored by one product
+constexpr int64_t kPackedRows = 64;       // packed matrices are padded to at most as many rows
+constexpr int64_t kLabelsPerBlock = 128;  // labels of several windows multiplied together, unless a window has more
 
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
@@ -72,9 +75,11 @@ struct GlinerHead::Matrix {
   AlignedBytes packed;
   std::vector<float> bias;  // may be empty
 
-  Matrix(const float* values, int64_t N, int64_t K, std::vector<float> b) : bias(std::move(b)) {
+  Matrix(const float* values, int64_t N, int64_t K, std::vector<float> b, ops::Precision precision)
+      : bias(std::move(b)) {
     w.N = N;
     w.K = K;
+    w.precision = precision;
     w.isa = device::best_isa();
     const int64_t bytes = ops::linear_packed_bytes(N, K, w.precision, w.isa);
     packed = aligned_bytes(bytes);
@@ -110,13 +115,6 @@ struct GlinerHead::Matrix {
 struct GlinerHead::Mlp {
   Matrix up, down;
   Rows apply(const Rows& x) const { return down.apply(up.apply(x, ops::Activation::relu)); }
-  static std::unique_ptr<Mlp> load(const hub::WeightSource& source, const std::string& name, int64_t size) {
-    const auto part = [&](const char* index, int64_t N, int64_t K) {
-      return Matrix(read_tensor(source, name + index + ".weight", {N, K}).data(), N, K,
-                    read_tensor(source, name + index + ".bias", {N}));
-    };
-    return std::make_unique<Mlp>(Mlp{part(".0", 4 * size, size), part(".3", size, 4 * size)});
-  }
 };
 
 // One direction of a layer. Rows of its matrices: input, forget, cell and output gates.
@@ -124,113 +122,198 @@ struct GlinerHead::Lstm {
   Matrix input, recurrent;
 };
 
+// Products of labels for scores. Span models: `first` is multiplied with the vectors of spans, and `bias` is added.
+// Word models: `first` is multiplied with the vectors of words, and `second` is added.
+struct GlinerHead::LabelRows {
+  Rows first, second;
+  std::vector<float> bias;
+};
+
+struct GlinerHead::Labels {
+  LabelRows rows;
+  std::unique_ptr<const Matrix> by_label;  // span models
+};
+
+// The labels of one window.
+struct GlinerHead::LabelSlice {
+  const LabelRows& rows;
+  int64_t first, count;
+  const Matrix* by_label;  // null: made of the rows
+};
+
+// Products of words for scores. Span models: as first and as last words. Word models: as for labels.
+struct GlinerHead::WordProducts {
+  Rows first, second;
+};
+
+GlinerHead::Rows GlinerHead::gather(const std::vector<const float*>& rows, int64_t size, const Matrix* projection) {
+  Rows gathered(static_cast<int64_t>(rows.size()), size);
+  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(rows[i], size, gathered.row(static_cast<int64_t>(i)));
+  return projection != nullptr ? projection->apply(gathered) : gathered;
+}
+
+GlinerHead::Rows GlinerHead::first_columns(const Rows& rows, int64_t columns) {
+  Rows first(rows.count, columns);
+  for (int64_t i = 0; i < rows.count; ++i) std::copy_n(rows.row(i), columns, first.row(i));
+  return first;
+}
+
+std::unique_ptr<const GlinerHead::Matrix> GlinerHead::by_label(const LabelRows& rows, int64_t first, int64_t count) {
+  const auto bias = rows.bias.begin() + first;
+  return std::make_unique<const Matrix>(rows.first.row(first), count, rows.first.size,
+                                        std::vector<float>(bias, bias + count), ops::Precision::fp32);
+}
+
+// Reads matrices and counts their bytes.
+struct GlinerHead::Loader {
+  const hub::WeightSource& source;
+  ops::Precision precision;
+  int64_t& bytes;
+
+  std::vector<float> read(const std::string& name, std::vector<int64_t> shape) const {
+    return read_tensor(source, name, std::move(shape));
+  }
+  Matrix matrix(const float* values, int64_t N, int64_t K, std::vector<float> bias = {}) const {
+    Matrix made(values, N, K, std::move(bias), precision);
+    bytes += made.bytes();
+    return made;
+  }
+  std::unique_ptr<Matrix> linear(const std::string& name, int64_t N, int64_t K) const {
+    return std::make_unique<Matrix>(matrix(read(name + ".weight", {N, K}).data(), N, K, read(name + ".bias", {N})));
+  }
+  std::unique_ptr<Mlp> mlp(const std::string& name, int64_t size) const {
+    return std::make_unique<Mlp>(
+        Mlp{std::move(*linear(name + ".0", 4 * size, size)), std::move(*linear(name + ".3", size, 4 * size))});
+  }
+};
+
 GlinerHead::GlinerHead(const hub::GlinerConfig& config) : config_(config) {}
 GlinerHead::~GlinerHead() = default;
 
 std::unique_ptr<const GlinerHead> GlinerHead::load(const std::filesystem::path& dir, const hub::GlinerConfig& config,
-                                                   int64_t encoder_size) {
+                                                   int64_t encoder_size, int64_t labels_size,
+                                                   ops::Precision precision) {
   const auto source = hub::WeightSource::open(dir);
   std::unique_ptr<GlinerHead> head(new GlinerHead(config));
   head->encoder_size_ = encoder_size;
+  head->labels_size_ = labels_size;
+  head->precision_ = precision;
+  const Loader loader{*source, precision, head->bytes_};
   const int64_t D = config.hidden_size;
-  const auto count = [&](const auto& matrix) { head->bytes_ += matrix.bytes(); };
-  if (encoder_size != D) {
-    const std::string name = "token_rep_layer.projection.";
-    head->projection_ = std::make_unique<Matrix>(read_tensor(*source, name + "weight", {D, encoder_size}).data(), D,
-                                                 encoder_size, read_tensor(*source, name + "bias", {D}));
-    count(*head->projection_);
-  }
-  for (int layer = 0; layer < config.rnn_layers; ++layer) {
-    for (const char* direction : {"", "_reverse"}) {
-      const int64_t h = D / 2;
-      const auto read = [&](const char* kind, std::vector<int64_t> shape) {
-        return read_tensor(*source, fmt::format("rnn.lstm.{}_l{}{}", kind, layer, direction), std::move(shape));
-      };
-      std::vector<float> bias = read("bias_ih", {4 * h});
-      const std::vector<float> more = read("bias_hh", {4 * h});
-      for (size_t i = 0; i < bias.size(); ++i) bias[i] += more[i];
-      head->lstm_.push_back({Matrix(read("weight_ih", {4 * h, D}).data(), 4 * h, D, std::move(bias)),
-                             Matrix(read("weight_hh", {4 * h, h}).data(), 4 * h, h, {})});
-      count(head->lstm_.back().input);
-      count(head->lstm_.back().recurrent);
-    }
-  }
+  if (encoder_size != D) head->projection_ = loader.linear("token_rep_layer.projection", D, encoder_size);
+  if (labels_size > 0 && labels_size != D)
+    head->labels_projection_ = loader.linear("token_rep_layer.labels_projection", D, labels_size);
+  if (labels_size == 0) head->load_lstm(loader);  // the reference does not use that of bi-encoders
   if (config.token_level)
-    head->load_words(*source);
+    head->load_words(loader);
   else
-    head->load_spans(*source);
+    head->load_spans(loader);
   source->check_unchanged();
   return head;
 }
 
-void GlinerHead::load_spans(const hub::WeightSource& source) {
+void GlinerHead::load_lstm(const Loader& loader) {
+  const int64_t D = config_.hidden_size, h = D / 2;
+  for (int layer = 0; layer < config_.rnn_layers; ++layer)
+    for (const char* direction : {"", "_reverse"}) {
+      const auto read = [&](const char* kind, std::vector<int64_t> shape) {
+        return loader.read(fmt::format("rnn.lstm.{}_l{}{}", kind, layer, direction), std::move(shape));
+      };
+      std::vector<float> bias = read("bias_ih", {4 * h});
+      const std::vector<float> more = read("bias_hh", {4 * h});
+      for (size_t i = 0; i < bias.size(); ++i) bias[i] += more[i];
+      lstm_.push_back({loader.matrix(read("weight_ih", {4 * h, D}).data(), 4 * h, D, std::move(bias)),
+                       loader.matrix(read("weight_hh", {4 * h, h}).data(), 4 * h, h)});
+    }
+}
+
+void GlinerHead::load_spans(const Loader& loader) {
   const int64_t D = config_.hidden_size, F = 4 * D;
   const std::string spans = "span_rep_layer.span_rep_layer.";
-  start_ = Mlp::load(source, spans + "project_start", D);
-  end_ = Mlp::load(source, spans + "project_end", D);
-  label_ = Mlp::load(source, "prompt_rep_layer", D);
-  const std::vector<float> both = read_tensor(source, spans + "out_project.0.weight", {F, 2 * D});
+  start_ = loader.mlp(spans + "project_start", D);
+  end_ = loader.mlp(spans + "project_end", D);
+  label_ = loader.mlp("prompt_rep_layer", D);
+  const std::vector<float> both = loader.read(spans + "out_project.0.weight", {F, 2 * D});
   std::vector<float> first(static_cast<size_t>(F * D)), second(first.size());
   for (int64_t n = 0; n < F; ++n) {
     std::copy_n(both.data() + n * 2 * D, D, first.data() + n * D);
     std::copy_n(both.data() + n * 2 * D + D, D, second.data() + n * D);
   }
-  span_start_ = std::make_unique<Matrix>(first.data(), F, D, read_tensor(source, spans + "out_project.0.bias", {F}));
-  span_end_ = std::make_unique<Matrix>(second.data(), F, D, std::vector<float>());
+  span_start_ =
+      std::make_unique<Matrix>(loader.matrix(first.data(), F, D, loader.read(spans + "out_project.0.bias", {F})));
+  span_end_ = std::make_unique<Matrix>(loader.matrix(second.data(), F, D));
   // A score is the dot product of a label's vector p and W z + b: W is applied to p, of which there are fewer.
-  const std::vector<float> out = read_tensor(source, spans + "out_project.3.weight", {D, F});
+  const std::vector<float> out = loader.read(spans + "out_project.3.weight", {D, F});
   std::vector<float> turned(out.size());
   for (int64_t d = 0; d < D; ++d)
     for (int64_t n = 0; n < F; ++n) turned[static_cast<size_t>(n * D + d)] = out[static_cast<size_t>(d * F + n)];
-  span_out_turned_ = std::make_unique<Matrix>(turned.data(), F, D, std::vector<float>());
-  span_out_bias_ = read_tensor(source, spans + "out_project.3.bias", {D});
-  for (const auto* mlp : {&start_, &end_, &label_}) bytes_ += (*mlp)->up.bytes() + (*mlp)->down.bytes();
-  for (const auto* matrix : {&span_start_, &span_end_, &span_out_turned_}) bytes_ += (*matrix)->bytes();
+  span_out_turned_ = std::make_unique<Matrix>(loader.matrix(turned.data(), F, D));
+  span_out_bias_ = loader.read(spans + "out_project.3.bias", {D});
 }
 
-void GlinerHead::load_words(const hub::WeightSource& source) {
+void GlinerHead::load_words(const Loader& loader) {
   const int64_t D = config_.hidden_size, F = 4 * D;
-  const auto matrix = [&](const std::string& name, int64_t N, int64_t K) {
-    return std::make_unique<Matrix>(read_tensor(source, name + ".weight", {N, K}).data(), N, K,
-                                    read_tensor(source, name + ".bias", {N}));
-  };
-  word_ = matrix("scorer.proj_token", 2 * D, D);
-  word_label_ = matrix("scorer.proj_label", 2 * D, D);
+  word_ = loader.linear("scorer.proj_token", 2 * D, D);
+  word_label_ = loader.linear("scorer.proj_label", 2 * D, D);
   // Columns of this matrix: word, label, product of both.
-  const std::vector<float> all = read_tensor(source, "scorer.out_mlp.0.weight", {F, 3 * D});
+  const std::vector<float> all = loader.read("scorer.out_mlp.0.weight", {F, 3 * D});
   std::vector<float> part(static_cast<size_t>(F * D));
-  const auto columns = [&](int64_t first) {
+  const auto columns = [&](int64_t first, std::vector<float> bias) {
     for (int64_t n = 0; n < F; ++n) std::copy_n(all.data() + n * 3 * D + first, D, part.data() + n * D);
-    return part.data();
+    return std::make_unique<Matrix>(loader.matrix(part.data(), F, D, std::move(bias)));
   };
-  mix_word_ = std::make_unique<Matrix>(columns(0), F, D, read_tensor(source, "scorer.out_mlp.0.bias", {F}));
-  mix_label_ = std::make_unique<Matrix>(columns(D), F, D, std::vector<float>());
-  mix_both_ = std::make_unique<Matrix>(columns(2 * D), F, D, std::vector<float>());
-  mix_out_ = matrix("scorer.out_mlp.3", 3, F);
-  for (const auto* one : {&word_, &word_label_, &mix_word_, &mix_label_, &mix_both_, &mix_out_})
-    bytes_ += (*one)->bytes();
+  mix_word_ = columns(0, loader.read("scorer.out_mlp.0.bias", {F}));
+  mix_label_ = columns(D, {});
+  mix_both_ = columns(2 * D, {});
+  mix_out_ = loader.linear("scorer.out_mlp.3", 3, F);
 }
 
-int64_t GlinerHead::scratch_bytes(const hub::GlinerConfig& config, int64_t encoder_size, int64_t words,
-                                  int64_t labels) {
-  const int64_t D = config.hidden_size, F = 4 * D;
-  const int64_t tokens = config.pooling == hub::GlinerConfig::Pooling::first ? words : 2 * words;
-  int64_t floats = tokens * (encoder_size + D) + words * (config.rnn_layers > 0 ? 6 * D : 0);
-  floats += words * (2 * F + 4 * D + F) + labels * (2 * F + 4 * D);
-  floats += config.token_level ? kSpansPerBlock * (2 * F + D) + 3 * words * labels : kSpansPerBlock * (F + labels);
-  return static_cast<int64_t>(sizeof(float)) * floats * 2;  // and packed copies of the products' inputs
+int64_t GlinerHead::scratch_bytes(int64_t words, int64_t labels) const {
+  const int64_t D = config_.hidden_size, F = 4 * D, E = std::max(encoder_size_, labels_size_);
+  const int64_t tokens = config_.pooling == hub::GlinerConfig::Pooling::first ? words : 2 * words;
+  const int64_t block = labels_size_ > 0 ? labels : std::max(labels, kLabelsPerBlock);
+  // Steps that are not in memory at the same time: pooling, LSTM, products of words, products of labels with scores.
+  const int64_t pooling = tokens * (E + D) + words * D, lstm = lstm_.empty() ? 0 : words * 6 * D;
+  const int64_t products = words * (config_.token_level ? F + 4 * D : 2 * F + 3 * D);
+  const int64_t of_labels = block * (E + 3 * D + 2 * F), packed = (labels + kPackedRows) * F;
+  const int64_t scores =
+      config_.token_level ? kSpansPerBlock * (2 * F + D) + 3 * words * labels : kSpansPerBlock * (F + labels) + packed;
+  const int64_t floats = std::max({pooling, lstm, products + std::max(of_labels, scores)});
+  const device::CpuStream stream(nullptr, device::best_isa());
+  const int64_t rows = std::max({tokens, block, kSpansPerBlock});
+  const int64_t inputs = ops::linear_scratch_bytes(stream, rows, F, F, precision_, 1);
+  return static_cast<int64_t>(sizeof(float)) * floats + inputs;
 }
 
-GlinerHead::Rows GlinerHead::project(const std::vector<const float*>& rows) const {
-  Rows gathered(static_cast<int64_t>(rows.size()), encoder_size_);
-  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(rows[i], encoder_size_, gathered.row(static_cast<int64_t>(i)));
-  return projection_ ? projection_->apply(gathered) : gathered;
+GlinerHead::LabelRows GlinerHead::label_rows(const Rows& projected) const {
+  LabelRows rows;
+  if (!config_.token_level) {
+    const Rows labels = label_->apply(projected);
+    rows.first = span_out_turned_->apply(labels);
+    for (int64_t c = 0; c < labels.count; ++c)
+      rows.bias.push_back(std::inner_product(labels.row(c), labels.row(c) + labels.size, span_out_bias_.begin(), 0.0f));
+    return rows;
+  }
+  rows.first = word_label_->apply(projected);
+  rows.second = mix_label_->apply(first_columns(rows.first, config_.hidden_size));
+  return rows;
 }
 
-GlinerHead::Rows GlinerHead::label_rows(const HeadWindow& window) const {
+GlinerHead::LabelRows GlinerHead::label_rows(std::span<const HeadWindow> windows) const {
   std::vector<const float*> rows;
-  for (const int32_t token : window.labels) rows.push_back(window.hidden + token * encoder_size_);
-  return project(rows);
+  for (const HeadWindow& window : windows)
+    for (const int32_t token : window.labels) rows.push_back(window.hidden + token * encoder_size_);
+  return label_rows(gather(rows, encoder_size_, projection_.get()));
+}
+
+std::shared_ptr<const GlinerHead::Labels> GlinerHead::prepare(std::span<const float> vectors) const {
+  std::vector<const float*> rows;
+  for (size_t at = 0; at < vectors.size(); at += static_cast<size_t>(labels_size_)) rows.push_back(&vectors[at]);
+  auto labels = std::make_shared<Labels>();
+  labels->rows = label_rows(gather(rows, labels_size_, labels_projection_.get()));
+  const LabelRows& all = labels->rows;
+  if (!config_.token_level) labels->by_label = by_label(all, 0, all.first.count);
+  return labels;
 }
 
 // Pooled vectors of all words; zero for words without tokens, as in the reference.
@@ -247,7 +330,7 @@ GlinerHead::Rows GlinerHead::word_rows(std::span<const HeadWindow> windows) cons
       ends.push_back(static_cast<int64_t>(rows.size()));
     }
   }
-  const Rows tokens = project(rows);
+  const Rows tokens = gather(rows, encoder_size_, projection_.get());
   Rows words(static_cast<int64_t>(ends.size()), tokens.size);
   for (int64_t w = 0; w < words.count; ++w) {
     const int64_t begin = w == 0 ? 0 : ends[static_cast<size_t>(w) - 1], end = ends[static_cast<size_t>(w)];
@@ -265,6 +348,7 @@ GlinerHead::Rows GlinerHead::word_rows(std::span<const HeadWindow> windows) cons
 
 // All windows advance together, the longest first, so that a step is one product for those not finished.
 void GlinerHead::run_lstm(std::span<const HeadWindow> windows, Rows& words) const {
+  const ops::cpu::RowKernels& kernels = ops::cpu::row_kernels(device::best_isa());
   const int64_t h = config_.hidden_size / 2;
   std::vector<int64_t> first(windows.size());
   for (size_t i = 1; i < windows.size(); ++i)
@@ -288,13 +372,14 @@ void GlinerHead::run_lstm(std::span<const HeadWindow> windows, Rows& words) cons
         for (int64_t i = 0; i < active; ++i) {
           const size_t window = order[static_cast<size_t>(i)];
           const int64_t word = first[window] + (direction == 0 ? step : length(window) - 1 - step);
-          const float *in = inputs.row(word), *g = gates.row(i);
-          float *c = cell.row(i), *s = state.row(i);
-          for (int64_t k = 0; k < h; ++k) {
-            c[k] =
-                sigmoid(g[h + k] + in[h + k]) * c[k] + sigmoid(g[k] + in[k]) * std::tanh(g[2 * h + k] + in[2 * h + k]);
-            s[k] = sigmoid(g[3 * h + k] + in[3 * h + k]) * std::tanh(c[k]);
-          }
+          float *g = gates.row(i), *c = cell.row(i), *s = state.row(i);
+          kernels.add(g, inputs.row(word), 4 * h);
+          kernels.sigmoid(g, g, 2 * h);
+          kernels.tanh(g + 2 * h, g + 2 * h, h);
+          kernels.sigmoid(g + 3 * h, g + 3 * h, h);
+          for (int64_t k = 0; k < h; ++k) c[k] = g[h + k] * c[k] + g[k] * g[2 * h + k];
+          kernels.tanh(c, s, h);
+          for (int64_t k = 0; k < h; ++k) s[k] *= g[3 * h + k];
           std::copy_n(s, h, next.row(word) + static_cast<int64_t>(direction) * h);
         }
       }
@@ -303,98 +388,99 @@ void GlinerHead::run_lstm(std::span<const HeadWindow> windows, Rows& words) cons
   }
 }
 
-void GlinerHead::score(std::span<const HeadWindow> windows, float threshold,
-                       std::vector<std::vector<SpanScore>>& found) const {
-  found.resize(windows.size());
+void GlinerHead::score(std::span<const HeadWindow> windows, const Labels* labels, float threshold,
+                       std::span<std::vector<SpanScore>> found) const {
   Rows words = word_rows(windows);
   if (words.count == 0) return;
   run_lstm(windows, words);
-  if (config_.token_level)
-    score_words(windows, words, threshold, found);
-  else
-    score_spans(windows, words, threshold, found);
-}
-
-void GlinerHead::score_spans(std::span<const HeadWindow> windows, const Rows& words, float threshold,
-                             std::vector<std::vector<SpanScore>>& found) const {
-  const Rows starts = [&] {
-    Rows rows = start_->apply(words);
-    for (float& value : rows.data) value = std::max(value, 0.0f);
-    return span_start_->apply(rows);
-  }();
-  const Rows ends = [&] {
-    Rows rows = end_->apply(words);
-    for (float& value : rows.data) value = std::max(value, 0.0f);
-    return span_end_->apply(rows);
-  }();
-  const int64_t F = starts.size;
-  Rows block(kSpansPerBlock, F), scores;
-  std::vector<std::pair<int32_t, int32_t>> spans;
+  const WordProducts products = config_.token_level ? products_of_words(words) : products_of_ends(words);
   int64_t base = 0;
-  for (size_t i = 0; i < windows.size(); ++i) {
-    const auto W = static_cast<int32_t>(windows[i].words.size());
-    const Rows labels = label_->apply(label_rows(windows[i])), turned = span_out_turned_->apply(labels);
-    std::vector<float> bias(static_cast<size_t>(labels.count));
-    for (int64_t c = 0; c < labels.count; ++c)
-      bias[static_cast<size_t>(c)] =
-          std::inner_product(labels.row(c), labels.row(c) + labels.size, span_out_bias_.begin(), 0.0f);
-    const Matrix by_label(turned.data.data(), labels.count, F, std::move(bias));
-    scores = Rows(kSpansPerBlock, labels.count);
-    const auto flush = [&] {
-      by_label.apply(block.data.data(), static_cast<int64_t>(spans.size()), scores.data.data());
-      for (size_t s = 0; s < spans.size(); ++s)
-        for (int64_t c = 0; c < labels.count; ++c)
-          if (const float score = sigmoid(scores.row(static_cast<int64_t>(s))[c]); score > threshold)
-            found[i].push_back({spans[s].first, spans[s].second, static_cast<int32_t>(c), score});
-      spans.clear();
-    };
-    for (int32_t w = 0; w < W; ++w)
-      for (int32_t last = w; last < std::min(W, w + config_.max_width); ++last) {
-        const float *a = starts.row(base + w), *b = ends.row(base + last);
-        float* z = block.row(static_cast<int64_t>(spans.size()));
-        for (int64_t k = 0; k < F; ++k) z[k] = std::max(a[k] + b[k], 0.0f);
-        spans.emplace_back(w, last);
-        if (static_cast<int64_t>(spans.size()) == kSpansPerBlock) flush();
-      }
-    flush();
-    base += W;
-  }
-}
-
-void GlinerHead::score_words(std::span<const HeadWindow> windows, const Rows& words, float threshold,
-                             std::vector<std::vector<SpanScore>>& found) const {
-  const int64_t D = config_.hidden_size, F = 4 * D;
-  const Rows both = word_->apply(words);  // [words, 2 D]: alone, and multiplied with the label
-  Rows alone(words.count, D);
-  for (int64_t w = 0; w < words.count; ++w) std::copy_n(both.row(w), D, alone.row(w));
-  const Rows of_words = mix_word_->apply(alone);
-  Rows products(kSpansPerBlock, D), rest(kSpansPerBlock, F), hidden(kSpansPerBlock, F), out(kSpansPerBlock, 3);
-  int64_t base = 0;
-  for (size_t i = 0; i < windows.size(); ++i) {
-    const Rows label = word_label_->apply(label_rows(windows[i]));
-    Rows label_alone(label.count, D);
-    for (int64_t c = 0; c < label.count; ++c) std::copy_n(label.row(c), D, label_alone.row(c));
-    const Rows of_labels = mix_label_->apply(label_alone);
-    const auto W = static_cast<int64_t>(windows[i].words.size()), C = label.count, all = W * C;
-    std::vector<float> scores(static_cast<size_t>(3 * all));
-    for (int64_t at = 0; at < all; at += kSpansPerBlock) {
-      const int64_t n = std::min(kSpansPerBlock, all - at);
-      for (int64_t r = 0; r < n; ++r) {
-        const int64_t w = base + (at + r) / C, c = (at + r) % C;
-        const float *x = both.row(w) + D, *y = label.row(c) + D, *a = of_words.row(w), *b = of_labels.row(c);
-        for (int64_t d = 0; d < D; ++d) products.row(r)[d] = x[d] * y[d];
-        for (int64_t k = 0; k < F; ++k) rest.row(r)[k] = a[k] + b[k];
-      }
-      mix_both_->apply(products.data.data(), n, hidden.data.data(), ops::Activation::none, rest.data.data());
-      for (int64_t k = 0; k < n * F; ++k)
-        hidden.data[static_cast<size_t>(k)] = std::max(hidden.data[static_cast<size_t>(k)], 0.0f);
-      mix_out_->apply(hidden.data.data(), n, out.data.data());
-      for (int64_t k = 0; k < 3 * n; ++k)
-        scores[static_cast<size_t>(3 * at + k)] = sigmoid(out.data[static_cast<size_t>(k)]);
+  for (size_t begin = 0; begin < windows.size();) {
+    // Labels of several windows are multiplied together.
+    const size_t each = std::max<size_t>(windows[begin].labels.size(), 1);
+    const size_t count = std::min(windows.size() - begin, std::max<size_t>(1, kLabelsPerBlock / each));
+    const LabelRows block = labels != nullptr ? LabelRows() : label_rows(windows.subspan(begin, count));
+    const LabelRows& rows = labels != nullptr ? labels->rows : block;
+    for (size_t i = 0; i < count; ++i) {
+      const auto W = static_cast<int64_t>(windows[begin + i].words.size());
+      LabelSlice slice{rows, 0, rows.first.count, labels != nullptr ? labels->by_label.get() : nullptr};
+      if (labels == nullptr) slice.first = static_cast<int64_t>(i * each), slice.count = static_cast<int64_t>(each);
+      if (config_.token_level)
+        score_words(products, base, W, slice, threshold, found[begin + i]);
+      else
+        score_spans(products, base, W, slice, threshold, found[begin + i]);
+      base += W;
     }
-    join_words(scores, static_cast<size_t>(W), static_cast<size_t>(C), threshold, found[i]);
-    base += W;
+    begin += count;
   }
+}
+
+GlinerHead::WordProducts GlinerHead::products_of_ends(const Rows& words) const {
+  const auto half = [&](const Mlp& mlp, const Matrix& matrix) {
+    Rows rows = mlp.apply(words);
+    for (float& value : rows.data) value = std::max(value, 0.0f);
+    return matrix.apply(rows);
+  };
+  return {half(*start_, *span_start_), half(*end_, *span_end_)};
+}
+
+void GlinerHead::score_spans(const WordProducts& words, int64_t base, int64_t W, const LabelSlice& labels,
+                             float threshold, std::vector<SpanScore>& found) const {
+  const int64_t F = words.first.size, C = labels.count;
+  std::unique_ptr<const Matrix> own;
+  if (labels.by_label == nullptr) own = by_label(labels.rows, labels.first, C);
+  const Matrix& matrix = own ? *own : *labels.by_label;
+  Rows block(kSpansPerBlock, F), scores(kSpansPerBlock, C);
+  std::vector<std::pair<int32_t, int32_t>> spans;
+  const auto flush = [&] {
+    matrix.apply(block.data.data(), static_cast<int64_t>(spans.size()), scores.data.data());
+    for (size_t s = 0; s < spans.size(); ++s) {
+      const float* row = scores.row(static_cast<int64_t>(s));
+      const float score = sigmoid(*std::max_element(row, row + C));
+      if (!(score > threshold)) continue;
+      const auto best = std::find_if(row, row + C, [&](float logit) { return sigmoid(logit) == score; });
+      found.push_back({spans[s].first, spans[s].second, static_cast<int32_t>(best - row), score});
+    }
+    spans.clear();
+  };
+  for (int64_t w = 0; w < W; ++w)
+    for (int64_t last = w; last < std::min(W, w + config_.max_width); ++last) {
+      const float *a = words.first.row(base + w), *b = words.second.row(base + last);
+      float* z = block.row(static_cast<int64_t>(spans.size()));
+      for (int64_t k = 0; k < F; ++k) z[k] = std::max(a[k] + b[k], 0.0f);
+      spans.emplace_back(static_cast<int32_t>(w), static_cast<int32_t>(last));
+      if (static_cast<int64_t>(spans.size()) == kSpansPerBlock) flush();
+    }
+  flush();
+}
+
+GlinerHead::WordProducts GlinerHead::products_of_words(const Rows& words) const {
+  Rows both = word_->apply(words);  // [words, 2 D]: alone, and multiplied with the label
+  return {std::move(both), mix_word_->apply(first_columns(both, config_.hidden_size))};
+}
+
+void GlinerHead::score_words(const WordProducts& words, int64_t base, int64_t W, const LabelSlice& labels,
+                             float threshold, std::vector<SpanScore>& found) const {
+  const int64_t D = config_.hidden_size, F = 4 * D, C = labels.count, all = W * C;
+  Rows products(kSpansPerBlock, D), rest(kSpansPerBlock, F), hidden(kSpansPerBlock, F), out(kSpansPerBlock, 3);
+  std::vector<float> scores(static_cast<size_t>(3 * all));
+  for (int64_t at = 0; at < all; at += kSpansPerBlock) {
+    const int64_t n = std::min(kSpansPerBlock, all - at);
+    for (int64_t r = 0; r < n; ++r) {
+      const int64_t w = base + (at + r) / C, c = labels.first + (at + r) % C;
+      const float *x = words.first.row(w) + D, *y = labels.rows.first.row(c) + D;
+      const float *a = words.second.row(w), *b = labels.rows.second.row(c);
+      for (int64_t d = 0; d < D; ++d) products.row(r)[d] = x[d] * y[d];
+      for (int64_t k = 0; k < F; ++k) rest.row(r)[k] = a[k] + b[k];
+    }
+    mix_both_->apply(products.data.data(), n, hidden.data.data(), ops::Activation::none, rest.data.data());
+    for (int64_t k = 0; k < n * F; ++k)
+      hidden.data[static_cast<size_t>(k)] = std::max(hidden.data[static_cast<size_t>(k)], 0.0f);
+    mix_out_->apply(hidden.data.data(), n, out.data.data());
+    for (int64_t k = 0; k < 3 * n; ++k)
+      scores[static_cast<size_t>(3 * at + k)] = sigmoid(out.data[static_cast<size_t>(k)]);
+  }
+  join_words(scores, static_cast<size_t>(W), static_cast<size_t>(C), threshold, found);
 }
 
 // `scores`: [words, labels, 3] for start, end and inside. A span's score is the lowest of its start, its end and all
@@ -402,7 +488,10 @@ void GlinerHead::score_words(std::span<const HeadWindow> windows, const Rows& wo
 void GlinerHead::join_words(std::span<const float> scores, size_t words, size_t labels, float threshold,
                             std::vector<SpanScore>& found) const {
   const auto at = [&](size_t word, size_t label, size_t kind) { return scores[(word * labels + label) * 3 + kind]; };
-  for (size_t first = 0; first < words; ++first)
+  std::vector<SpanScore> best(words);  // by last word
+  for (size_t first = 0; first < words; ++first) {
+    for (size_t last = first; last < words; ++last)
+      best[last] = {static_cast<int32_t>(first), static_cast<int32_t>(last), -1, 0};
     for (size_t label = 0; label < labels; ++label) {
       float score = at(first, label, 0);
       if (!(score > threshold)) continue;
@@ -410,11 +499,17 @@ void GlinerHead::join_words(std::span<const float> scores, size_t words, size_t 
         const float inside = at(last, label, 2), end = at(last, label, 1);
         if (inside < threshold) break;
         score = std::min(score, inside);
-        if (end > threshold)
-          found.push_back({static_cast<int32_t>(first), static_cast<int32_t>(last), static_cast<int32_t>(label),
-                           std::min(score, end)});
+        if (const float whole = std::min(score, end);
+            end > threshold && (best[last].label < 0 || whole > best[last].score))
+          best[last].label = static_cast<int32_t>(label), best[last].score = whole;
       }
     }
+    const size_t begin = found.size();
+    std::copy_if(best.begin() + static_cast<std::ptrdiff_t>(first), best.end(), std::back_inserter(found),
+                 [](const SpanScore& span) { return span.label >= 0; });
+    std::stable_sort(found.begin() + static_cast<std::ptrdiff_t>(begin), found.end(),
+                     [](const SpanScore& a, const SpanScore& b) { return a.label < b.label; });
+  }
 }
 
 }  // namespace brim::engine

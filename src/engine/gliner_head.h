@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of a GLiNER model on the host, in fp32: scores spans of words for labels from the encoder's hidden states. A
-// word's vector is pooled from its tokens and optionally passed through a bidirectional LSTM over the words. Does not
-// tokenize or select entities (entity_task.h).
+// The head of a GLiNER model on the host: scores spans of words for labels from the encoder's hidden states. A word's
+// vector is pooled from its tokens and optionally passed through a bidirectional LSTM over the words. Does not tokenize
+// or select entities (entity_task.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,6 +11,7 @@
 
 #include "hub/gliner_config.h"
 #include "hub/weights.h"
+#include "ops/linear.h"
 
 namespace brim::engine {
 
@@ -22,7 +23,7 @@ struct WordTokens {
 // A window of a text as computed by the encoder.
 struct HeadWindow {
   const float* hidden;              // [tokens, hidden size of the encoder]
-  std::span<const int32_t> labels;  // the token that represents each label
+  std::span<const int32_t> labels;  // the token that represents each label; empty if they were prepared
   std::span<const WordTokens> words;
 };
 
@@ -35,44 +36,63 @@ struct SpanScore {
 
 class GlinerHead {
  public:
-  // Throws bad_model if tensors are missing or do not match the configuration. `encoder_size`: its hidden size.
+  struct Labels;  // bi-encoders: all that the head computes from labels alone
+
+  // Throws bad_model if tensors are missing or do not match the configuration. `encoder_size`, `labels_size`: hidden
+  // sizes of the encoders; the second is 0 if the model is no bi-encoder. `precision`: fp32 or bf16.
   static std::unique_ptr<const GlinerHead> load(const std::filesystem::path& dir, const hub::GlinerConfig& config,
-                                                int64_t encoder_size);
+                                                int64_t encoder_size, int64_t labels_size, ops::Precision precision);
   ~GlinerHead();
 
   const hub::GlinerConfig& config() const { return config_; }
   int64_t encoder_size() const { return encoder_size_; }
-  // Appends the spans of each window to `found`, in the order of the reference implementation: by first word, then by
-  // width and label (spans) or by label and last word (words). Thread-safe.
-  void score(std::span<const HeadWindow> windows, float threshold, std::vector<std::vector<SpanScore>>& found) const;
+  // `vectors`: [labels, labels_size], the mean of the hidden states of each label.
+  std::shared_ptr<const Labels> prepare(std::span<const float> vectors) const;
+  // Appends the spans of each window, with their best labels, to `found`, in the order of the reference implementation:
+  // by first word, then by width (spans) or by label and last word (words). `labels` is null if the windows have them.
+  // Thread-safe.
+  void score(std::span<const HeadWindow> windows, const Labels* labels, float threshold,
+             std::span<std::vector<SpanScore>> found) const;
 
   int64_t bytes() const { return bytes_; }  // size of the weights
   // Upper bound for the memory of a call with up to `words` words in all windows and `labels` labels each.
-  static int64_t scratch_bytes(const hub::GlinerConfig& config, int64_t encoder_size, int64_t words, int64_t labels);
+  int64_t scratch_bytes(int64_t words, int64_t labels) const;
 
  private:
   struct Matrix;
   struct Mlp;
   struct Lstm;
   struct Rows;
+  struct LabelRows;
+  struct LabelSlice;
+  struct WordProducts;
+  struct Loader;
   explicit GlinerHead(const hub::GlinerConfig& config);
-  void load_spans(const hub::WeightSource& source);
-  void load_words(const hub::WeightSource& source);
+  void load_lstm(const Loader& loader);
+  void load_spans(const Loader& loader);
+  void load_words(const Loader& loader);
+  static Rows gather(const std::vector<const float*>& rows, int64_t size, const Matrix* projection);
+  static Rows first_columns(const Rows& rows, int64_t columns);
+  static std::unique_ptr<const Matrix> by_label(const LabelRows& rows, int64_t first, int64_t count);
   Rows word_rows(std::span<const HeadWindow> windows) const;
-  Rows label_rows(const HeadWindow& window) const;
-  Rows project(const std::vector<const float*>& rows) const;
+  LabelRows label_rows(const Rows& projected) const;
+  LabelRows label_rows(std::span<const HeadWindow> windows) const;
   void run_lstm(std::span<const HeadWindow> windows, Rows& words) const;
-  void score_spans(std::span<const HeadWindow> windows, const Rows& words, float threshold,
-                   std::vector<std::vector<SpanScore>>& found) const;
-  void score_words(std::span<const HeadWindow> windows, const Rows& words, float threshold,
-                   std::vector<std::vector<SpanScore>>& found) const;
+  WordProducts products_of_ends(const Rows& words) const;
+  WordProducts products_of_words(const Rows& words) const;
+  // Words [base, base + W) of the products are those of the window.
+  void score_spans(const WordProducts& words, int64_t base, int64_t W, const LabelSlice& labels, float threshold,
+                   std::vector<SpanScore>& found) const;
+  void score_words(const WordProducts& words, int64_t base, int64_t W, const LabelSlice& labels, float threshold,
+                   std::vector<SpanScore>& found) const;
   void join_words(std::span<const float> scores, size_t words, size_t labels, float threshold,
                   std::vector<SpanScore>& found) const;
 
   const hub::GlinerConfig config_;
-  int64_t encoder_size_ = 0, bytes_ = 0;
-  std::unique_ptr<Matrix> projection_;  // null if encoder and head have the same size
-  std::vector<Lstm> lstm_;              // two per layer: forward, backward
+  int64_t encoder_size_ = 0, labels_size_ = 0, bytes_ = 0;
+  ops::Precision precision_ = ops::Precision::fp32;
+  std::unique_ptr<Matrix> projection_, labels_projection_;  // null if encoder and head have the same size
+  std::vector<Lstm> lstm_;                                  // two per layer: forward, backward
   // Span models. The first product of a span is linear in its two ends, so it is computed once per word.
   std::unique_ptr<Mlp> start_, end_, label_;
   std::unique_ptr<Matrix> span_start_, span_end_, span_out_turned_;

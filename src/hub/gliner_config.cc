@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFile = "gliner_config.json";
+constexpr const char *kLabelsEncoder = "labels_encoder", *kLabelsTokenizer = "labels_tokenizer";
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr int kMaxWidth = 64, kMaxRnnLayers = 8, kMaxWords = 1 << 16;
 
@@ -29,7 +30,6 @@ bool is_set(const json& value) {
 
 void refuse_variants(const ConfigKeys& keys) {
   constexpr std::pair<const char*, const char*> kVariants[] = {
-      {"labels_encoder", "GLiNER bi-encoders are not supported; use a uni-encoder model"},
       {"labels_decoder", "GLiNER models that generate labels are not supported; use a uni-encoder model"},
       {"relations_layer", "GLiNER models for relations are not supported; use a model for entities"},
       {"decoder_config", "streaming GLiNER models are not supported; use a uni-encoder model"},
@@ -68,27 +68,41 @@ std::string marker_of(const ConfigKeys& keys, const char* key, const char* fallb
   return marker;
 }
 
-std::string encoder_json(const ConfigKeys& keys) {
-  const json* given = keys.get("encoder_config");
+std::string encoder_json(const ConfigKeys& keys, const char* key) {
+  const json* given = keys.get(key);
   if (given == nullptr) return "";
-  if (!given->is_object()) keys.refuse("encoder_config", *given, "must be an object");
+  if (!given->is_object()) keys.refuse(key, *given, "must be an object");
   json config = *given;
   if (!config.contains("model_type")) config["model_type"] = "deberta-v2";
   config["architectures"] = nullptr;  // the head is not the encoder's own
   return config.dump();
 }
 
+// One of the two encoders, by its keys in the file.
+struct EncoderKeys {
+  const char *name_key, *config_key, *missing;
+  std::string name;
+};
+EncoderKeys text_encoder(const GlinerConfig& config) {
+  return {"model_name", "encoder_config", "\"encoder_config\"", config.encoder};
+}
+EncoderKeys labels_encoder(const GlinerConfig& config) {
+  return {kLabelsEncoder, "labels_encoder_config", "\"labels_encoder_config\" or no labels_tokenizer",
+          config.labels_encoder};
+}
+
 // Directory of the encoder on this machine.
-fs::path encoder_dir(const GlinerConfig& config) {
-  if (config.encoder.empty())
-    fail(ErrorCode::bad_model, "{}: \"encoder_config\" is missing and \"model_name\" is empty", config.where);
+fs::path encoder_dir(const GlinerConfig& config, const EncoderKeys& encoder) {
+  if (encoder.name.empty())
+    fail(ErrorCode::bad_model, "{}: \"{}\" is missing and \"{}\" is empty", config.where, encoder.config_key,
+         encoder.name_key);
   try {
-    return resolve_model(config.encoder, model_search_path(model_roots()));
+    return resolve_model(encoder.name, model_search_path(model_roots()));
   } catch (const Error& error) {
     fail(error.code() == ErrorCode::usage ? ErrorCode::bad_model : error.code(),
-         Remedy{fmt::format("brim pull {}", hub_name(config.encoder))},
-         "{}: \"model_name\" {} is not on this machine, and the file has no \"encoder_config\"", config.where,
-         io::quote_text(config.encoder));
+         Remedy{fmt::format("brim pull {}", hub_name(encoder.name))},
+         "{}: \"{}\" {} is not on this machine, and the model has no {}", config.where, encoder.name_key,
+         io::quote_text(encoder.name), encoder.missing);
   }
 }
 
@@ -132,15 +146,24 @@ GlinerConfig load_gliner_config(const fs::path& dir) {
   config.text_marker = marker_of(keys, "sep_token", "<<SEP>>");
   config.label_marker_id = keys.integer("class_token_index", -1, -1);
   config.encoder = keys.text("model_name", "");
-  config.encoder_json = encoder_json(keys);
+  config.encoder_json = encoder_json(keys, "encoder_config");
+  config.labels_encoder = keys.text(kLabelsEncoder, "");
+  if (!config.labels_encoder.empty()) config.labels_encoder_json = encoder_json(keys, "labels_encoder_config");
   return config;
 }
 
+fs::path labels_encoder_dir(const fs::path& dir) { return dir / kLabelsEncoder; }
+
+bool is_labels_encoder(const fs::path& dir) { return dir.filename() == kLabelsEncoder && is_gliner(dir.parent_path()); }
+
 HfConfig load_gliner_encoder(const fs::path& dir) {
-  const GlinerConfig gliner = load_gliner_config(dir);
+  const bool labels = is_labels_encoder(dir);
+  const GlinerConfig gliner = load_gliner_config(labels ? dir.parent_path() : dir);
+  const EncoderKeys encoder = labels ? labels_encoder(gliner) : text_encoder(gliner);
+  const std::string& given = labels ? gliner.labels_encoder_json : gliner.encoder_json;
   HfConfig config;
-  if (gliner.encoder_json.empty()) {
-    config = load_hf_config(encoder_dir(gliner));
+  if (given.empty()) {
+    config = load_hf_config(encoder_dir(gliner, encoder));
     json object = io::parse_json(config.raw, config.where);
     // The head's marker tokens were added to the vocabulary after the encoder's configuration was written.
     const auto weights = WeightSource::open(dir);
@@ -150,15 +173,22 @@ HfConfig load_gliner_encoder(const fs::path& dir) {
     object["architectures"] = nullptr;
     config = parse_hf_config(object.dump(), gliner.where);
   } else {
-    config = parse_hf_config(gliner.encoder_json, gliner.where + " (\"encoder_config\")");
+    config = parse_hf_config(given, fmt::format("{} (\"{}\")", gliner.where, encoder.config_key));
   }
   config.architectures = {"GLiNER"};
   return config;
 }
 
 fs::path tokenizer_dir(const fs::path& dir) {
+  if (is_labels_encoder(dir)) {
+    const fs::path model = dir.parent_path();
+    if (has_tokenizer(model / kLabelsTokenizer)) return model / kLabelsTokenizer;
+    const GlinerConfig config = load_gliner_config(model);
+    return encoder_dir(config, labels_encoder(config));
+  }
   if (!is_gliner(dir) || has_tokenizer(dir)) return dir;
-  return encoder_dir(load_gliner_config(dir));
+  const GlinerConfig config = load_gliner_config(dir);
+  return encoder_dir(config, text_encoder(config));
 }
 
 }  // namespace brim::hub

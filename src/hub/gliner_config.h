@@ -10,8 +10,9 @@
 
 namespace brim::hub {
 
-// Prefix of the encoder's tensors in the weight file.
+// Prefixes of the encoders' tensors in the weight file: of texts, and of labels in a bi-encoder.
 inline constexpr const char* kGlinerEncoder = "token_rep_layer.bert_layer.model.";
+inline constexpr const char* kGlinerLabelsEncoder = "token_rep_layer.labels_encoder.model.";
 
 struct GlinerConfig {
   enum class Pooling : uint8_t { first, last, mean, max };  // combines a word's tokens
@@ -27,13 +28,20 @@ struct GlinerConfig {
   int label_marker_id = -1;  // -1: looked up in the tokenizer
   std::string encoder;       // name on the hub or directory
   std::string encoder_json;  // the encoder's config.json; empty: in the directory of `encoder`
+  // Bi-encoders: the same of the encoder that reads the labels. Empty: `encoder` reads them with each text.
+  std::string labels_encoder, labels_encoder_json;
 };
 
 bool is_gliner(const std::filesystem::path& dir);
 GlinerConfig load_gliner_config(const std::filesystem::path& dir);  // DIR/gliner_config.json
 
+// A bi-encoder's encoder of labels is opened like a model directory, with this path, which need not exist: its
+// configuration, weights and tokenizer are read from the files of `dir`.
+std::filesystem::path labels_encoder_dir(const std::filesystem::path& dir);
+bool is_labels_encoder(const std::filesystem::path& dir);
+
 // The encoder's configuration: from gliner_config.json, or from the directory of the encoder it names, which must exist
-// here (bad_model, with the command to download it).
+// here (bad_model, with the command to download it). `dir` may be a labels_encoder_dir().
 HfConfig load_gliner_encoder(const std::filesystem::path& dir);
 // Directory of the tokenizer files: `dir` or that of the encoder it names. `dir` may be any model directory.
 std::filesystem::path tokenizer_dir(const std::filesystem::path& dir);

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
+#include "hub/model_dir.h"
+#include "hub/weights.h"
 
 #define LLVMFuzzerTestOneInput fuzz_gliner_config
 #include "hub/gliner_config_fuzz.cc"
@@ -69,7 +71,9 @@ TEST_F(GlinerConfigTest, ReadsKeysAndDefaults) {
 TEST_F(GlinerConfigTest, NamesKeyAndValueOfUnsupportedVariants) {
   const std::pair<json, const char*> cases[] = {
       {{{"span_mode", "conv_max"}}, "\"span_mode\" is 'conv_max'"},
-      {{{"labels_encoder", "BAAI/bge"}}, "\"labels_encoder\" is"},
+      {{{"labels_encoder", 3}}, "\"labels_encoder\" is '3'"},
+      {{{"labels_encoder", "a/b"}, {"labels_encoder_config", 3}}, "\"labels_encoder_config\" is '3'"},
+      {{{"labels_encoder", "a/b"}, {"post_fusion_schema", "l2l-l2t-t2t"}}, "\"post_fusion_schema\" is '\"l2l"},
       {{{"labels_decoder", "gpt2"}}, "\"labels_decoder\" is"},
       {{{"relations_layer", "biaffine"}}, "\"relations_layer\" is"},
       {{{"represent_spans", true}}, "\"represent_spans\" is 'true'"},
@@ -103,17 +107,20 @@ TEST_F(GlinerConfigTest, NamesRelatedModels) {
 
 TEST_F(GlinerConfigTest, MissingEncoderNamesThePullCommand) {
   ::setenv("HF_HUB_CACHE", (temp_ / "cache").c_str(), 1);
-  write({{"encoder_config", nullptr}, {"model_name", "example/not-here"}});
-  for (const auto& load : {+[](const std::filesystem::path& d) { (void)load_hf_config(d); },
-                           +[](const std::filesystem::path& d) { (void)tokenizer_dir(d); }}) {
-    try {
-      load(dir_);
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::bad_model);
-      EXPECT_NE(std::string(error.what()).find("brim pull example/not-here"), std::string::npos) << error.what();
+  write({{"encoder_config", nullptr}, {"model_name", "example/not-here"}, {"labels_encoder", "example/nor-here"}});
+  const std::filesystem::path labels = labels_encoder_dir(dir_);
+  for (const auto& [dir, name] : {std::pair(dir_, "not-here"), std::pair(labels, "nor-here")})
+    for (const auto& load : {+[](const std::filesystem::path& d) { (void)load_hf_config(d); },
+                             +[](const std::filesystem::path& d) { (void)tokenizer_dir(d); }}) {
+      try {
+        load(dir);
+        FAIL() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::bad_model);
+        EXPECT_NE(std::string(error.what()).find(std::string("brim pull example/") + name), std::string::npos)
+            << error.what();
+      }
     }
-  }
   ::unsetenv("HF_HUB_CACHE");
 }
 
@@ -123,6 +130,25 @@ TEST(GlinerConfigFuzz, NeverCrashes) {
     seeds.push_back(
         get_file(std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner" / name / "gliner_config.json"));
   drive_fuzz(fuzz_gliner_config, seeds, 3000);
+}
+
+TEST(GlinerLabelsEncoder, IsReadLikeAModelDirectory) {
+  const std::filesystem::path model = std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner/bi_span";
+  const std::filesystem::path labels = labels_encoder_dir(model);
+  EXPECT_TRUE(is_labels_encoder(labels));
+  EXPECT_FALSE(is_labels_encoder(model));
+  EXPECT_FALSE(is_labels_encoder(labels_encoder_dir(labels)));
+  EXPECT_EQ(load_gliner_config(model).labels_encoder, "example/labels-encoder");
+  const HfConfig config = load_hf_config(labels);
+  EXPECT_EQ(config.family, Family::bert);
+  EXPECT_EQ(config.hidden_size, 12);
+  EXPECT_EQ(load_hf_config(model).hidden_size, 24);
+  EXPECT_EQ(tokenizer_dir(labels), model / "labels_tokenizer");
+  EXPECT_EQ(model_facts(labels), model_facts(model));
+  const auto weights = WeightSource::open(labels);
+  EXPECT_EQ(weights->require("embeddings.word_embeddings.weight").shape[1], 12);
+  EXPECT_FALSE(weights->has("token_rep_layer.labels_projection.weight"));
+  EXPECT_EQ(WeightSource::open(model)->require("embeddings.word_embeddings.weight").shape[1], 24);
 }
 
 }  // namespace

@@ -430,7 +430,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
 }
 
 HfConfig load_hf_config(const fs::path& dir) {
-  if (is_gliner(dir)) return load_gliner_encoder(dir);
+  if (is_gliner(dir) || is_labels_encoder(dir)) return load_gliner_encoder(dir);
   const fs::path path = dir / "config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {

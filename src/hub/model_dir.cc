@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/units.h"
+#include "hub/gliner_config.h"
 #include "hub/model_download.h"
 #include "hub/sentence_settings.h"
 #include "io/hub_names.h"
@@ -135,6 +136,7 @@ std::vector<std::string> model_files(const fs::path& dir) {
 }
 
 std::string model_facts(const fs::path& dir) {
+  if (is_labels_encoder(dir)) return model_facts(dir.parent_path());
   std::string facts;
   for (const std::string& file : model_files(dir)) {
     std::error_code ignored;

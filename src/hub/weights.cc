@@ -73,6 +73,17 @@ void check_shards(const fs::path& index, const Shards& shards) {
 WeightSource::~WeightSource() = default;
 
 std::unique_ptr<WeightSource> WeightSource::open(const fs::path& dir) {
+  if (is_labels_encoder(dir)) {  // those tensors of the GLiNER model
+    std::unique_ptr<WeightSource> source = open(dir.parent_path());
+    const std::string_view prefix = kGlinerLabelsEncoder;
+    std::map<std::string, Entry, std::less<>> kept;
+    for (auto& [name, entry] : source->entries_)
+      if (name.starts_with(prefix)) kept.emplace(name.substr(prefix.size()), std::move(entry));
+    source->entries_ = std::move(kept);
+    source->names_.clear();
+    for (const auto& [name, unused] : source->entries_) source->names_.push_back(name);
+    return source;
+  }
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) fail(ErrorCode::bad_model, "{}: not a directory", dir.string());
   // A dangling link counts as existing, so that opening it reports the problem.

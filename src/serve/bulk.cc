@@ -32,6 +32,10 @@ class RunningTexts {
 QueueScore queue_score(const ServedModel& model, const Predictions& scored, size_t row, const ZeroShotLabels* labels) {
   QueueScore score;
   score.model = model.name;
+  if (model.scorer->kind() == ModelKind::tagger) {
+    score.entities = scored.entities[row];
+    return score;
+  }
   if (scored.labels[row] < 0) return score;
   const std::vector<std::string>& names = labels != nullptr ? labels->labels() : model.scorer->labels();
   score.label = names[static_cast<size_t>(scored.labels[row])];

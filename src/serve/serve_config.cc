@@ -312,11 +312,15 @@ QueueRules queue_of(const ConfigBlock& in, const std::string& name) {
   rules.immediate = in.value("immediate", read_truth, rules.immediate);
   if (in.has("apply")) {
     const ConfigBlock apply(in.node("apply"), in.file(), in.what() + ": apply",
-                            {"compound", "label", "score", "error", "reason", "instead_of"});
+                            {"compound", "label", "score", "entities", "error", "reason", "instead_of"});
     // Only the given fields are added; errors are always reported.
-    rules.apply = {apply.text("compound"), apply.text("label"),
-                   apply.text("score"),    apply.text("error", rules.apply.error),
-                   apply.text("reason"),   apply.text("instead_of")};
+    rules.apply = {apply.text("compound"),
+                   apply.text("label"),
+                   apply.text("score"),
+                   apply.text("entities"),
+                   apply.text("error", rules.apply.error),
+                   apply.text("reason"),
+                   apply.text("instead_of")};
   }
   return rules;
 }

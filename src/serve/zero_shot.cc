@@ -151,11 +151,15 @@ std::shared_ptr<const ZeroShotLabels> LabelCache::prepare(const std::shared_ptr<
   return labels;
 }
 
+std::string LabelCache::key_of(const EntityLabels& request) {
+  return Json({request.labels, request.threshold, request.nested}).dump();
+}
+
 std::shared_ptr<const ZeroShotLabels> LabelCache::prepare(const std::shared_ptr<Scorer>& scorer,
                                                           const EntityLabels& request) {
   if (!scorer->finds_entities_by_label())
     throw Refusal{424, "Backend", "Backend error: Model is not a GLiNER model, its labels are fixed"};
-  const std::string key = Json({request.labels, request.threshold, request.nested}).dump();
+  const std::string key = key_of(request);
   if (auto found = find(scorer, key)) return found;
   std::shared_ptr<const ZeroShotLabels> labels;
   try {

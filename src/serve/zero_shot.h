@@ -40,8 +40,12 @@ class LabelCache {
  public:
   // Throws Refusal: 422 for invalid labels, 424 if the model is no NLI model.
   std::shared_ptr<const ZeroShotLabels> prepare(const std::shared_ptr<Scorer>& scorer, const ZeroShot& request);
-  // 424 if it is no GLiNER model.
+  // 424 if it is no GLiNER model. May run an encoder.
   std::shared_ptr<const ZeroShotLabels> prepare(const std::shared_ptr<Scorer>& scorer, const EntityLabels& request);
+  // The labels of an earlier call with the same arguments; null if they are not kept.
+  std::shared_ptr<const ZeroShotLabels> kept(const std::shared_ptr<Scorer>& scorer, const EntityLabels& request) {
+    return find(scorer, key_of(request));
+  }
 
  private:
   static constexpr size_t kMaxEntries = 64;
@@ -50,6 +54,7 @@ class LabelCache {
     std::string request;
     std::shared_ptr<const ZeroShotLabels> labels;
   };
+  static std::string key_of(const EntityLabels& request);
   std::shared_ptr<const ZeroShotLabels> find(const std::shared_ptr<Scorer>& scorer, const std::string& request);
   void add(const std::shared_ptr<Scorer>& scorer, std::string request, std::shared_ptr<const ZeroShotLabels> labels);
   std::mutex mutex_;

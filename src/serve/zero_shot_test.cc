@@ -153,6 +153,80 @@ TEST_F(ServeZeroShot, FindsEntitiesByLabel) {
   refused({{"model", "ner"}}, 424, "Backend", "GLiNER");
 }
 
+// A GLiNER model with configured labels.
+class ServeEntities : public ServiceTest {
+ protected:
+  void SetUp() override {
+    const std::string dir = std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/bi_span";
+    const Json golden = Json::parse(std::ifstream(dir + "/golden.json"));
+    const Json& c = golden["cases"][3];
+    texts_ = golden["texts"].get<std::vector<std::string>>();
+    texts_.erase(texts_.begin(), texts_.begin() + 16);  // those of plain words
+    wanted_.assign(c["entities"].begin() + 16, c["entities"].end());
+    ScorerOptions gliner;
+    gliner.model = dir;
+    gliner.device = "cpu";
+    gliner.precision = "fp32";
+    gliner.threads = 1;
+    gliner.memory_limit = "512MiB";
+    gliner.entities = EntityLabels{c["labels"].get<std::vector<std::string>>(), c["threshold"].get<float>(), false};
+    ServerOptions o = loopback_options();
+    o.state_dir = (temp_.path() / "state").string();
+    o.models.push_back({"names", "names", "1", Scorer::open(gliner)});
+    o.queues.push_back({.name = "news", .model = "names", .flush_size = static_cast<int64_t>(texts_.size())});
+    start(std::move(o));
+  }
+  void expect_entities(const Json& found, size_t text) {
+    SCOPED_TRACE(texts_[text]);
+    ASSERT_EQ(found.size(), wanted_[text].size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i]["start"], wanted_[text][i][0]);
+      EXPECT_EQ(found[i]["end"], wanted_[text][i][1]);
+      EXPECT_EQ(found[i]["entity_group"], wanted_[text][i][2]);
+      EXPECT_NEAR(found[i]["score"].get<double>(), wanted_[text][i][3].get<double>(), 1e-4);
+    }
+  }
+  std::vector<std::string> texts_;
+  std::vector<Json> wanted_;
+};
+
+TEST_F(ServeEntities, AnswersWithConfiguredLabels) {
+  for (size_t t = 0; t < texts_.size(); ++t) expect_entities(good("/ner", Json({{"inputs", texts_[t]}}).dump()), t);
+}
+
+TEST_F(ServeEntities, JobsFindEntities) {
+  std::string file;
+  for (const std::string& text : texts_) file += Json({{"text", text}}).dump() + "\n";
+  const RawAnswer made = post("/jobs?model=names&format=jsonl&output_format=jsonl", file);
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string id = Json::parse(made.body)["id"];
+  Json job;
+  wait_until([&] {
+    job = Json::parse(get("/jobs/" + id).body);
+    return job["status"] == "completed" || job["status"] == "failed";
+  });
+  ASSERT_EQ(job["status"], "completed") << job;
+  std::istringstream lines(get("/jobs/" + id + "/output").body);
+  std::string line;
+  size_t rows = 0;
+  while (std::getline(lines, line)) expect_entities(Json::parse(line)["entities"], rows++);
+  EXPECT_EQ(rows, texts_.size());
+}
+
+TEST_F(ServeEntities, QueuesFindEntities) {
+  Json items = Json::array();
+  for (size_t t = 0; t < texts_.size(); ++t) items.push_back({{"text", texts_[t]}, {"item", {{"id", t}}}});
+  const Json scored = good("/queues/news/score_or_queue", Json({{"items", items}}).dump());
+  ASSERT_EQ(scored["items"].size(), texts_.size());
+  for (size_t t = 0; t < texts_.size(); ++t) {
+    const Json& item = scored["items"][t];
+    EXPECT_EQ(item["id"], t);
+    EXPECT_EQ(item["model"], "names");
+    EXPECT_FALSE(item.contains("sentiment_label")) << item;
+    expect_entities(item["entities"], t);
+  }
+}
+
 TEST_F(ServeZeroShot, CountsPairs) {
   const RawAnswer answer =
       post("/models/nli", zero_shot_body({"w5 w6", "w7"}, {{"candidate_labels", {"w10", "w30", "w40"}}}));

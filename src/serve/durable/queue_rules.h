@@ -11,6 +11,7 @@ struct ApplyFields {
   std::string compound = "sentiment_score";  // p(positive) - p(negative), or VADER's compound
   std::string label = "sentiment_label";
   std::string score = "sentiment_confidence";
+  std::string entities = "entities";      // taggers: in place of label and score
   std::string error = "sentiment_error";  // error message of a text without a score
   std::string reason = "reason";          // reason for the choice of model
   std::string instead_of = "instead_of";  // the rung that this model replaces

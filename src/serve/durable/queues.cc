@@ -34,6 +34,17 @@ uint32_t request_checksum(const QueueJson& request, bool scoring) {
 // The shortest decimal that parses to the same float, as other routes write it.
 double plain_number(float value) { return std::stod(fmt::format("{}", value)); }
 
+QueueJson to_json(const std::vector<Entity>& entities) {
+  QueueJson list = QueueJson::array();
+  for (const Entity& e : entities)
+    list.push_back({{"entity_group", e.group},
+                    {"score", plain_number(e.score)},
+                    {"word", e.word},
+                    {"start", e.start},
+                    {"end", e.end}});
+  return list;
+}
+
 std::string source_in(const QueueJson& object) {
   const auto found = object.find("source");
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -322,16 +333,20 @@ QueueAnswer Queue::flush_and_apply(const QueueJson& request, const std::string& 
 QueueJson Queue::apply_score(const QueueItem& item, const QueueScore& score) const {
   QueueJson result = item.item;
   const ApplyFields& fields = rules_.apply;
-  for (const std::string* field :
-       {&fields.compound, &fields.label, &fields.score, &fields.error, &fields.reason, &fields.instead_of})
+  for (const std::string* field : {&fields.compound, &fields.label, &fields.score, &fields.entities, &fields.error,
+                                   &fields.reason, &fields.instead_of})
     if (!field->empty()) result.erase(*field);  // from an earlier scoring
   if (!score.error.empty()) {
     if (!fields.error.empty()) result[fields.error] = score.error;
     return result;
   }
   if (!fields.compound.empty() && score.compound) result[fields.compound] = plain_number(*score.compound);
-  if (!fields.label.empty()) result[fields.label] = score.label;
-  if (!fields.score.empty()) result[fields.score] = plain_number(score.score);
+  if (score.entities) {
+    if (!fields.entities.empty()) result[fields.entities] = to_json(*score.entities);
+  } else {
+    if (!fields.label.empty()) result[fields.label] = score.label;
+    if (!fields.score.empty()) result[fields.score] = plain_number(score.score);
+  }
   result["model"] = score.model;
   if (!fields.reason.empty()) result[fields.reason] = score.reason;
   if (!fields.instead_of.empty() && !score.instead_of.empty()) result[fields.instead_of] = score.instead_of;

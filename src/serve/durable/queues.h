@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "brim/brim.h"
 #include "serve/durable/queue_journal.h"
 #include "serve/durable/queue_rules.h"
 #include "serve/durable/queue_state.h"
@@ -29,9 +30,10 @@ struct QueueScore {
   std::string label, model;
   std::string reason, instead_of;  // reason for the choice of model, and the rung it replaces
   float score = 0;
-  std::optional<float> compound;  // if the classes include negative and positive
-  std::string error;              // not empty: the text could not be scored
-  int64_t tokens = 0;             // total of the texts scored in one call; set in the first of them only
+  std::optional<float> compound;                // if the classes include negative and positive
+  std::optional<std::vector<Entity>> entities;  // taggers, instead of a label
+  std::string error;                            // not empty: the text could not be scored
+  int64_t tokens = 0;                           // total of the texts scored in one call; set in the first of them only
 };
 
 class QueueScorer {

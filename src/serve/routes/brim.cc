@@ -246,6 +246,35 @@ std::optional<Reply> classify_by(RequestContext& context, ZeroShotRequest reques
   return kRespondsLater;
 }
 
+// A request for entities of new labels.
+struct EntityRequest {
+  RequestOptions options;
+  EntityLabels labels;
+  EntityOptions entities;
+  std::vector<std::string> texts;
+  bool batch = false;
+};
+
+// Labels are prepared on a helper, because a bi-encoder has to encode them.
+std::optional<Reply> find_by(RequestContext& context, EntityRequest request) {
+  Dispatcher& dispatcher = context.server.dispatcher;
+  const auto held = std::make_shared<EntityRequest>(std::move(request));
+  const auto prepare = [&server = context.server, held] {
+    return server.dispatcher.refusal_from(
+        [&] { held->options.labels = server.zero_shot_labels.prepare(held->options.served->scorer, held->labels); });
+  };
+  const auto score = [held](Dispatcher& to, Call& call) {
+    const std::vector<std::string_view> views(held->texts.begin(), held->texts.end());
+    to.score(call, held->options, views,
+             [held](rows::JsonWriter& json, Call& c) { write_entity_lists(json, c, held->entities, held->batch); });
+  };
+  dispatcher.run_on(dispatcher.helpers(), context.call, prepare, [&dispatcher, score](Call& call) {
+    if (const auto refusal = dispatcher.refusal_from([&] { score(dispatcher, call); }))
+      dispatcher.refuse(call, *refusal);
+  });
+  return kRespondsLater;
+}
+
 // POST /models/{name}: labels and vectors form a list even for a single text, as in Hugging Face's API.
 std::optional<Reply> hugging_face(RequestContext& context) {
   Call& call = context.call;
@@ -306,11 +335,15 @@ std::optional<Reply> ner(RequestContext& context) {
   const char* key = body.contains("inputs") ? "inputs" : "input";
   const bool batch = body.contains(key) && body[key].is_array();
   const EntityOptions entities = apply_entity_options(body, w);
-  if (const auto labels = entity_labels_of(body))
-    w.labels = context.server.zero_shot_labels.prepare(w.served->scorer, *labels);
-  return context.server.dispatcher.score(
-      call, w, texts_of(body, key),
-      [batch, e = entities](rows::JsonWriter& json, Call& c) { write_entity_lists(json, c, e, batch); });
+  const auto texts = texts_of(body, key);
+  if (auto labels = entity_labels_of(body)) {
+    w.labels = context.server.zero_shot_labels.kept(w.served->scorer, *labels);
+    if (w.labels == nullptr)
+      return find_by(context, {w, std::move(*labels), entities, {texts.begin(), texts.end()}, batch});
+  }
+  return context.server.dispatcher.score(call, w, texts, [batch, e = entities](rows::JsonWriter& json, Call& c) {
+    write_entity_lists(json, c, e, batch);
+  });
 }
 
 Routes brim_routes() { return kBrimRoutes; }
