@@ -71,4 +71,5 @@ def main():
     (ROOT / "train" / "losses.json").write_text(json.dumps(out) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -83,7 +83,8 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
     `text`, `label`: columns of a table; a list of labels trains a multi-label model.
     `progress`: show a bar of tqdm.
     `settings`: for example num_train_epochs=3, learning_rate=2e-5, per_device_train_batch_size=16, max_length=128,
-    eval_strategy="epoch", metric_for_best_model="f1", early_stopping_patience=2, seed=42; docs/training-settings.md has all.
+    eval_strategy="epoch", metric_for_best_model="f1", early_stopping_patience=2, seed=42, or PEFT's lora_r=8,
+    lora_alpha=16, target_modules=["query", "value"]; docs/training-settings.md has all.
     """
     folder = path("output_dir", output_dir)
     given: list[tuple[str, str]] = [("model", path("model", model)), ("output_dir", folder)]

@@ -273,6 +273,8 @@ std::function<int()> setup_plan(CLI::App& app) {
   add("fill", "use all allowed memory, even if it is not faster");
   add("optim", "adamw or adamw_8bit");
   add("freeze", "training: parameters to leave unchanged: embeddings, layers:N or all-but-head");
+  add("lora_r", "training: rank of LoRA");
+  add("lora_targets", "training: linear layers that LoRA adapts: all, attention, names or a regular expression");
   add("recompute", "auto, none, half, selective or full");
   add("batch_size", "rows per update (default: 32, same as `brim train`)");
   add("learning_rate", "learning rate at the reference batch");

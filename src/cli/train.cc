@@ -44,6 +44,8 @@ int run_train(const TrainFlags& f) {
   if (f.values.count("teacher") > 0) settings.teachers.clear();
   if (f.values.count("teacher_weight") > 0) settings.teacher_weights.clear();
   if (f.values.count("labels") > 0) settings.labels.clear();
+  if (f.values.count("lora_targets") + f.values.count("target_modules") > 0) settings.lora_targets.clear();
+  if (f.values.count("lora_layers") + f.values.count("layers_to_transform") > 0) settings.lora_layers.clear();
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (value.empty()) fail(ErrorCode::usage, "--{}: missing value", dashed(key));
@@ -105,7 +107,7 @@ int run_train(const TrainFlags& f) {
       print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                    outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
                    format_count(outcome.best_step));
-    print_stderr("model in {}{}\n", settings.output_dir,
+    print_stderr("{} in {}{}\n", settings.lora() ? "adapter" : "model", settings.output_dir,
                  settings.task == train::TaskChoice::multi
                      ? fmt::format(", tagger in {}/{}", settings.output_dir, train::kTagger)
                      : "");

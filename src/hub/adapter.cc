@@ -158,6 +158,12 @@ Adapter::Adapter(const fs::path& dir, const WeightSource& base) : dir_(dir), bas
   tags_ = keys.text("task_type", "") == "TOKEN_CLS";
   const int rank = keys.integer("r", 8, 1, kLargestRank);
   const double alpha = static_cast<double>(keys.number("lora_alpha", 8, -1e9, 1e9));
+  config_.rank = rank;
+  config_.alpha = alpha;
+  (void)keys.number("lora_dropout", 0, 0, 1);
+  if (const json* dropout = keys.get("lora_dropout")) config_.dropout = dropout->get<double>();  // not rounded to float
+  config_.by_root = keys.flag("use_rslora");
+  bias_ = keys.text("bias", "none");
   for (const std::string& stored : source_->names()) {
     if (!stored.starts_with(kAdapterPrefix)) fail(ErrorCode::bad_model, "{}: unexpected name", source_->where(stored));
     std::string name = unwrapped(stored.substr(std::string_view(kAdapterPrefix).size()));
@@ -185,7 +191,7 @@ Adapter::Adapter(const fs::path& dir, const WeightSource& base) : dir_(dir), bas
 
 void Adapter::add_pair(const std::string& module, const std::string& a, const WeightSource& base, double alpha,
                        bool by_root) {
-  Pair pair{a, a, 0, 0};
+  Pair pair{a, a, module, 0, alpha, 0};
   pair.b.replace(a.size() - std::string_view("A.weight").size(), 1, "B");
   const StoredTensor &down = source_->require(a), &up = source_->require(pair.b);
   if (down.shape.size() != 2 || up.shape.size() != 2 || up.shape[1] != down.shape[0])
@@ -247,6 +253,32 @@ std::vector<float> Adapter::read(const std::string& stored) const {
 }
 
 std::vector<float> Adapter::values_of_added(const std::string& name) const { return read(created_.at(name)); }
+
+LoraConfig Adapter::lora(const std::vector<std::string>& head) const {
+  const std::string where = (dir_ / kAdapterConfig).string();
+  if (bias_ != "none")
+    fail(ErrorCode::bad_model, Remedy{"merge it with `brim models merge` and train the result"},
+         "{}: \"bias\" is {}: training of biases is not supported", where, io::quote_text(bias_));
+  for (const auto& [name, stored] : replaced_)
+    if (std::none_of(head.begin(), head.end(),
+                     [&, name = name](const std::string& h) { return h == name || h.substr(h.find('.') + 1) == name; }))
+      fail(ErrorCode::bad_model, Remedy{"merge it with `brim models merge` and train the result"},
+           "{}: replaces a tensor that is not part of the head, which training with LoRA does not support",
+           source_->where(stored));
+  LoraConfig config = config_;
+  for (const auto& [name, pair] : pairs_) {
+    config.targets.push_back(pair.module);
+    if (pair.rank != config.rank) config.ranks[pair.module] = static_cast<double>(pair.rank);
+    if (pair.alpha != config.alpha) config.alphas[pair.module] = pair.alpha;
+  }
+  return config;
+}
+
+std::optional<std::vector<float>> Adapter::own_values(std::string_view name) const {
+  for (const auto* files : {&replaced_, &created_})
+    if (const auto found = files->find(name); found != files->end()) return read(found->second);
+  return std::nullopt;
+}
 
 std::set<std::string> Adapter::changed() const {
   std::set<std::string> names;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hub/hf_config.h"
+#include "hub/lora_config.h"
 #include "hub/weights.h"
 
 namespace brim::hub {
@@ -48,6 +49,11 @@ class Adapter {
   const std::map<std::string, std::vector<int64_t>>& added() const { return added_; }
   std::vector<float> values_of_added(const std::string& name) const;
   bool tags() const { return tags_; }  // for token classification
+  // As a configuration of training: the adapted modules by name, with their ranks and scales. Throws bad_model if the
+  // adapter also changes other tensors than those of `head` (names in the base model), which training cannot continue.
+  LoraConfig lora(const std::vector<std::string>& head) const;
+  // The adapter's own values of a tensor of the head; nullopt if it has none.
+  std::optional<std::vector<float>> own_values(std::string_view name) const;
   int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
   // The base model's config with the labels and the head of the adapter: those of a config.json next to it, or of a new
   // head without names. `update` receives the changes to a config.json for it.
@@ -56,8 +62,10 @@ class Adapter {
 
  private:
   struct Pair {
-    std::string a, b;  // names in the adapter's file
+    std::string a, b;    // names in the adapter's file
+    std::string module;  // name in PEFT
     int64_t rank = 0;
+    double alpha = 0;
     float scale = 0;  // alpha / rank
   };
   void add_pair(const std::string& module, const std::string& a, const WeightSource& base, double alpha, bool by_root);
@@ -73,6 +81,8 @@ class Adapter {
   std::map<std::string, std::string, std::less<>> replaced_, created_;  // name in the model → name in the file
   std::map<std::string, std::vector<int64_t>> added_;
   bool tags_ = false;
+  LoraConfig config_;  // without targets
+  std::string bias_;
 };
 
 }  // namespace brim::hub

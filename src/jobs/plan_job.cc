@@ -76,6 +76,8 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
 
   PlanRequest& r = job.request;
   r.task = f.task;
+  if (r.task == Task::train && !f.adapter.empty())
+    fail(ErrorCode::usage, Remedy{"set `lora_r` to its rank"}, "`adapter={}`: requires `task=score`", f.adapter);
   if (hub::names_vader(s.model)) {
     if (r.task == Task::train)
       fail(ErrorCode::usage, Remedy{"choose another model"}, "`model={}`: VADER cannot be trained", s.model);
@@ -112,7 +114,9 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
   r.optimizer = s.optim.value_or(model::Optimizer::adamw);
   r.keep_optimizer = s.optim.has_value();
   r.recompute = s.recompute;
-  if (r.task == Task::train) r.shape = train::with_freeze(r.shape, s.freeze);
+  if (r.task == Task::train)
+    r.shape = train::with_lora(train::with_freeze(r.shape, s.freeze), s,
+                               weights ? train::open_adapter(s, *weights).get() : nullptr);
   if (r.task == Task::train)
     r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
   return job;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/architecture.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "model/lora.h"
 
 namespace brim::model {
 
@@ -16,6 +19,7 @@ const FamilyEntry& family_entry(hub::Family family) {
 std::unique_ptr<Architecture> make_architecture(const ModelShape& shape) {
   std::unique_ptr<Architecture> model = family_entry(shape.family).make(shape);
   model->apply_freeze();
+  model->apply_lora();
   return model;
 }
 
@@ -34,6 +38,49 @@ void Architecture::apply_freeze() {
     const bool in_layers = p.layer >= 0 ? p.layer < lowest_trained_ : below || all_layers;
     p.frozen = !p.head && (only_embeddings ? p.embeds : in_layers);
   }
+}
+
+void Architecture::apply_lora() {
+  if (!shape_.lora) return;
+  lowest_trained_ = shape_.layers;
+  for (ParamSpec& p : list_.all()) p.frozen = !p.head;
+  const auto matrices = static_cast<int64_t>(list_.specs().size());
+  for (int64_t i = 0; i < matrices; ++i)
+    if (can_adapt(list_.at(i))) adapt(i);
+}
+
+void Architecture::adapt(int64_t index) {
+  const hub::LoraConfig& lora = shape_.lora;
+  const ParamSpec matrix = list_.at(index);  // a copy: the list grows
+  const int64_t rows = matrix.rows / static_cast<int64_t>(matrix.names.size());
+  LoraParams params;
+  std::vector<std::string> modules, of_a;
+  for (size_t k = 0; k < matrix.names.size(); ++k) {
+    const std::string module = module_of(matrix.names[k]);
+    if (!lora.adapts(module)) continue;
+    modules.push_back(module);
+    of_a.push_back(module + ".lora_A.weight");
+    params.parts.push_back({-1, static_cast<int64_t>(k) * rows, static_cast<int64_t>(k + 1) * rows});
+  }
+  if (modules.empty()) return;
+  params.rank = lora.rank_of(modules[0]);
+  params.scale = lora.scale_of(modules[0]);
+  for (const std::string& module : modules)
+    BRIM_CHECK(lora.rank_of(module) == params.rank && lora.scale_of(module) == params.scale,
+               "{} and {} are one matrix with different adapters", modules[0], module);
+  const auto count = static_cast<int64_t>(modules.size());
+  params.a = list_.adapter(matrix, of_a, count * params.rank, matrix.cols, ParamSpec::Adapter::a);
+  for (size_t k = 0; k < modules.size(); ++k) {
+    LoraParams::Part& part = params.parts[k];
+    part.b = list_.adapter(matrix, {modules[k] + ".lora_B.weight"}, rows, params.rank, ParamSpec::Adapter::b);
+    if (matrix.split <= part.begin || matrix.split >= part.end) continue;
+    ParamSpec& b = list_.at(part.b);  // rows are also multiplied separately, like those of the matrix
+    b.split = matrix.split - part.begin;
+    b.whole_scored = matrix.whole_scored;
+    b.whole_trained = matrix.whole_trained;
+  }
+  list_.at(index).lora = std::move(params);
+  lowest_trained_ = std::min(lowest_trained_, matrix.layer < 0 ? 0 : matrix.layer);
 }
 
 }  // namespace brim::model

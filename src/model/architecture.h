@@ -37,6 +37,7 @@ class Architecture {
   // Lowest layer with a gradient: -1 includes the embeddings, the number of layers means the head only.
   int64_t lowest_trained() const { return lowest_trained_; }
   void apply_freeze();  // marks the parameters that shape().freeze names
+  void apply_lora();    // adds the matrices of shape().lora and freezes everything but them and the heads
 
   // Index of the matrix that reads layer l's input, which determines the formats of that input; -1: none.
   virtual int64_t reader(int64_t l) const = 0;
@@ -74,6 +75,7 @@ class Architecture {
   HeadParams heads_;
 
  private:
+  void adapt(int64_t index);
   int64_t lowest_trained_ = -1;
 };
 

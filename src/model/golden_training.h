@@ -18,11 +18,11 @@ class GoldenTraining {
  public:
   // `dropout` applies everywhere; the goldens use none.
   GoldenTraining(device::Device& device, const std::string& name, ops::Precision precision, int threads = 1,
-                 float dropout = 0, const Freeze& freeze = {})
+                 float dropout = 0, const Freeze& freeze = {}, const hub::LoraConfig& lora = {})
       : device_(device),
         precision_(precision),
         threads_(threads),
-        shape_(as_trained(read_shape(golden_models() / name), dropout, freeze)),
+        shape_(as_trained(read_shape(golden_models() / name), dropout, freeze, lora)),
         gradients_(golden_json(name, "gradients.json")),
         ids_(golden_json(name, "golden.json")["ids"].get<std::vector<std::vector<int32_t>>>()),
         stream_(device.make_stream()),
@@ -129,8 +129,9 @@ class GoldenTraining {
   }
 
  private:
-  static ModelShape as_trained(ModelShape shape, float dropout, const Freeze& freeze) {
+  static ModelShape as_trained(ModelShape shape, float dropout, const Freeze& freeze, const hub::LoraConfig& lora) {
     shape.freeze = freeze;
+    shape.lora = lora;
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = dropout;
     shape.feed_forward_dropout = shape.gated ? dropout : 0;
     shape.regression = shape.sequence_classes == 1;

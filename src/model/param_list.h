@@ -47,6 +47,15 @@ class ParamList {
     }
     return params;
   }
+  // A matrix of an adapter of `matrix`; several names are stacked by rows.
+  int64_t adapter(const ParamSpec& matrix, std::vector<std::string> names, int64_t rows, int64_t cols,
+                  ParamSpec::Adapter part) {
+    const int64_t index = add(std::move(names), rows, cols, ParamKind::matrix);
+    at(index).layer = matrix.layer;
+    at(index).group = matrix.group;
+    at(index).adapter = part;
+    return index;
+  }
   NormParams head_norm(const std::string& name, int64_t size, bool bias) {
     const NormParams params = norm(name, size, bias);
     at(params.gamma).head = at(params.beta).head = true;

@@ -25,6 +25,19 @@ struct InputBound {
   int64_t other_gamma = -1, other_beta = -1;  // norm of other rows that the matrix also multiplies; -1: none
 };
 
+// Adapters of a matrix: y += scale · (x Aᵀ) Bᵀ, with one B for each tensor that the matrix consists of. All matrices A
+// are stacked.
+struct LoraParams {
+  struct Part {
+    int64_t b = -1;              // index of B
+    int64_t begin = 0, end = 0;  // rows of the matrix
+  };
+  int64_t a = -1;  // index of A [parts * rank, columns]; -1: not adapted
+  int64_t rank = 0;
+  float scale = 0;
+  std::vector<Part> parts;
+};
+
 // An entry of a parameter slab: one or several tensors of the file, stacked by rows (q, k and v are one matrix here).
 struct ParamSpec {
   std::vector<std::string> names;  // full Hugging Face names, e.g. bert.encoder.layer.0.attention.self.query.weight
@@ -44,6 +57,9 @@ struct ParamSpec {
   int64_t split = 0;
   bool whole_scored = true, whole_trained = true;
   InputBound input;  // matrices only
+  LoraParams lora;   // matrices only
+  enum class Adapter : uint8_t { none, a, b };
+  Adapter adapter = Adapter::none;  // a matrix of an adapter
 
   int64_t elements() const { return rows * (cols > 0 ? cols : 1); }
 };
@@ -94,6 +110,7 @@ struct Param {
   tensor::TensorView grad;        // training: f32, accumulated
   Fp8Matrix fp8;                  // training
   LowRank low_rank;               // inference
+  LoraParams lora;                // training
 
   // The weight for rows [begin,end) of a matrix: all of it, or one of the parts in which it is stored.
   const ops::LinearWeight& rows(int64_t begin, int64_t end) const {

@@ -59,7 +59,8 @@ struct Training {
 // Dropout sites; each site number has independent random values.
 enum class DropoutSite : uint8_t { probabilities, attention_out, feed_forward_out, gate, distances, convolution };
 inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSite + 1,
-                          kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3;
+                          kHeadOutSite = kEmbeddingSite + 2, kTokenHeadSite = kEmbeddingSite + 3,
+                          kLoraSite = 1u << 21;  // plus the index of the matrix
 
 // Hidden states. If the first reader computes a sum, its two terms are passed separately.
 struct Hidden {
@@ -88,7 +89,8 @@ struct Pass {
   // anyway.
   tensor::TensorView between(int64_t rows, int64_t cols) const {
     // An adapter adds to the result of a product, which requires the type of the residual path.
-    const bool rounds = training == nullptr && on_cpu() && e.precision != ops::Precision::fp32 && s.adapter_width == 0;
+    const bool adapted = s.adapter_width > 0 || s.lora;
+    const bool rounds = training == nullptr && on_cpu() && e.precision != ops::Precision::fp32 && !adapted;
     return e.memory.allocate(memory::Tag::activations, rounds ? tensor::DType::bf16 : e.activation, {rows, cols});
   }
   tensor::TensorView narrow(int64_t rows, int64_t cols) const {

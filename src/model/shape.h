@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "hub/hf_config.h"
+#include "hub/lora_config.h"
 #include "ops/distance_rows.h"
 #include "ops/op.h"
 
@@ -55,6 +56,7 @@ struct ModelShape {
   ops::Activation convolution_activation = ops::Activation::tanh;
   float pooler_dropout = 0;  // before the sequence head's first matrix
   Freeze freeze;             // training only
+  hub::LoraConfig lora;      // training only: adapters and head are trained, everything else is frozen
   // Scoring with an adapter whose products are not merged into the matrices: their largest rank (Param::low_rank).
   int64_t adapter_width = 0;
   bool shares_weights = false;  // with models that have other heads, so formats of matrices do not depend on the head
@@ -64,7 +66,7 @@ struct ModelShape {
   bool is_local(int64_t l) const { return (local_layers >> l & 1) != 0; }
   bool has_dropout() const {
     return hidden_dropout > 0 || attention_dropout > 0 || head_dropout > 0 || feed_forward_dropout > 0 ||
-           pooler_dropout > 0;
+           pooler_dropout > 0 || (lora && lora.dropout > 0);
   }
   int64_t embedding_size() const { return embedding > 0 ? embedding : hidden; }
   int64_t max_tokens() const { return positions - position_offset; }  // longest sequence, special tokens included

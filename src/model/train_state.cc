@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -139,6 +138,7 @@ Params make_params(const SlabLayout& layout, Precision asked, DeviceKind target,
   char* plain = is_half(compute) ? copy : master;
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].plain = param_view(layout.params[i], plain, layout.offset[i], compute);
+    params[i].lora = layout.params[i].lora;
     if (!layout.params[i].frozen) params[i].grad = param_view(layout.params[i], grad, layout.offset[i], DType::f32);
   }
   if (target == DeviceKind::cpu) {
@@ -363,9 +363,10 @@ void TrainState::upload(Stream& stream, const std::vector<float>& master) {
     const DType compute = activation_type(precision_, device_.kind());
     const auto trained = static_cast<size_t>(layout_.trained());
     stream.copy(master_.data(), master.data(), trained * 4);
-    frozen_.assign(master.begin() + static_cast<std::ptrdiff_t>(trained), master.end());
-    std::vector<std::byte> narrow(frozen_.size() * static_cast<size_t>(dtype_bytes(compute)));
-    convert_elements(frozen_.data(), DType::f32, narrow.data(), compute, static_cast<int64_t>(frozen_.size()));
+    const std::span<const float> frozen = std::span(master).subspan(trained);
+    if (!shape_.lora) frozen_.assign(frozen.begin(), frozen.end());
+    std::vector<std::byte> narrow(frozen.size() * static_cast<size_t>(dtype_bytes(compute)));
+    convert_elements(frozen.data(), DType::f32, narrow.data(), compute, static_cast<int64_t>(frozen.size()));
     if (!narrow.empty())
       stream.copy(slab(copy_, compute, layout_.trained(), layout_.elements()).data, narrow.data(), narrow.size());
     stream.synchronize();
@@ -376,7 +377,8 @@ void TrainState::upload(Stream& stream, const std::vector<float>& master) {
 
 std::vector<float> TrainState::download(Stream& stream) const {
   std::vector<float> master(static_cast<size_t>(layout_.elements()));
-  stream.copy(master.data(), master_.data(), (master.size() - frozen_.size()) * 4);
+  stream.copy(master.data(), master_.data(),
+              (copy_.empty() ? master.size() : static_cast<size_t>(layout_.trained())) * 4);
   std::copy(frozen_.begin(), frozen_.end(), master.end() - static_cast<std::ptrdiff_t>(frozen_.size()));
   stream.synchronize();
   return master;
@@ -599,39 +601,6 @@ void TrainState::step_through_windows(Stream& stream, const ops::AdamWArgs& part
     store_stream_->copy(v, w.v.data, bytes);
     w.stored->record(*store_stream_);
   }
-}
-
-namespace {
-
-// One generator per parameter, seeded by its index, so that values do not depend on which others are initialized.
-void draw_param(const ParamSpec& p, size_t index, float initializer_range, uint64_t seed, float* out) {
-  if (p.kind == ParamKind::norm && p.names[0].ends_with(".weight")) std::fill_n(out, p.elements(), 1.0f);
-  if (p.kind != ParamKind::matrix) return;  // biases start at zero
-  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15ULL + index);
-  auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
-  for (int64_t k = 0; k < p.elements(); ++k) {
-    const double radius = std::sqrt(-2 * std::log(uniform()));
-    out[k] = static_cast<float>(initializer_range * radius * std::cos(2 * M_PI * uniform()));
-  }
-}
-
-}  // namespace
-
-std::vector<std::string> load_master(const hub::WeightSource& source, const ModelShape& shape, float initializer_range,
-                                     uint64_t seed, std::vector<float>& master, bool new_classes) {
-  const SlabLayout layout = slab_layout(shape);
-  master.assign(static_cast<size_t>(layout.elements()), 0.0f);
-  std::vector<std::string> drawn;
-  for (size_t i = 0; i < layout.params.size(); ++i) {
-    const ParamSpec& p = layout.params[i];
-    if (p.rows == 0) continue;
-    float* out = &master[static_cast<size_t>(layout.offset[i])];
-    if (!(new_classes && p.classes) && read_param(source, shape, p, out)) continue;
-    draw_param(p, i, initializer_range, seed, out);
-    drawn.push_back(p.names[0]);
-  }
-  source.check_unchanged();
-  return drawn;
 }
 
 }  // namespace brim::model

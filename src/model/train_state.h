@@ -73,6 +73,7 @@ class TrainState {
 
   // Uploads all parameters, in slab order, elements() values.
   void upload(device::Stream& stream, const std::vector<float>& master);
+  // Parameters that LoRA freezes are zero if the device only has them in the compute type.
   std::vector<float> download(device::Stream& stream) const;
   // Same values readable by the host: the state itself on the CPU, else downloaded to `copy`. Valid until the next
   // step.

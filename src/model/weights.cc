@@ -95,6 +95,7 @@ WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind
   WeightLayout layout;
   for (const ParamSpec& spec : model_params(s)) {
     Param& p = layout.params.emplace_back();
+    p.lora = spec.lora;
     if (spec.rows == 0) continue;
     if (spec.kind == ParamKind::embedding) {
       p.plain = slab.cut(next_table_type(), {spec.rows, spec.cols});

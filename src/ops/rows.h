@@ -104,10 +104,13 @@ struct ActivationGradArgs {
 void activate_grad(device::Stream& stream, const ActivationGradArgs& args);
 int64_t activate_grad_scratch_bytes(const device::Stream& stream, int64_t rows, int64_t H);
 
-// y = dropout(x), or its gradient (same mask and scale). May alias. For heads only; elsewhere it is fused.
+// y (+)= factor * dropout(x), or its gradient (same mask and scale). May alias, except to accumulate. For heads and
+// adapters only; elsewhere it is fused.
 struct DropoutArgs {
   TensorView x, y;  // [rows,H]
   Dropout dropout;
+  float factor = 1;
+  GradWrite write = GradWrite::overwrite;
   template <class F>
   void views(F&& f) const {
     for (const TensorView& v : {x, y}) f(v);

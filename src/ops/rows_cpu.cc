@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
+#include <vector>
 
 #include "ops/cpu/activations.h"
 #include "ops/cpu/column_sums.h"
@@ -133,11 +134,21 @@ void dropout_rows_cpu(Stream& stream, const DropoutArgs& a) {
   const cpu::RowKernels& kernels = cpu::row_kernels_of(stream);
   const int64_t H = a.x.cols();
   parallel_pieces(stream, a.x.rows(), rows_per_piece(H), [&](int64_t begin, int64_t end, int) {
+    const bool adds = a.write == GradWrite::accumulate;
+    std::vector<float> dropped(adds ? static_cast<size_t>(H) : 0);
     for (int64_t r = begin; r < end; ++r) {
-      if (a.dropout.on())
-        kernels.drop(cpu::row_of<float>(a.x, r), cpu::row_of<float>(a.y, r), H, cpu::drop_rows(a.dropout, r));
-      else
-        std::memmove(cpu::row_of<float>(a.y, r), cpu::row_of<float>(a.x, r), static_cast<size_t>(H) * sizeof(float));
+      const float* from = cpu::row_of<float>(a.x, r);
+      float* to = adds ? dropped.data() : cpu::row_of<float>(a.y, r);
+      if (a.dropout.on()) {
+        cpu::DropRows drop = cpu::drop_rows(a.dropout, r);
+        drop.scale *= a.factor;
+        kernels.drop(from, to, H, drop);
+      } else if (a.factor != 1) {
+        for (int64_t i = 0; i < H; ++i) to[i] = a.factor * from[i];
+      } else {
+        std::memmove(to, from, static_cast<size_t>(H) * sizeof(float));
+      }
+      if (adds) kernels.add(cpu::row_of<float>(a.y, r), to, H);
     }
   });
 }

@@ -177,26 +177,39 @@ __global__ void __launch_bounds__(256)
 }
 
 // ---- dropout_rows ----
+// y (+)= mask.scale * x where the mask keeps an element.
 template <class Elem>
 __global__ void __launch_bounds__(256)
-    dropout_rows_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, int H, DropoutMask mask) {
+    dropout_rows_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, int H, DropoutMask mask, bool accumulate) {
   const int64_t r = blockIdx.x;
   for (int q = threadIdx.x; 4 * q < H; q += 256) {
     const uint64_t bits =
         dropout_bits(mask.seed, mask.site, mask.first_row + static_cast<uint64_t>(r), static_cast<uint32_t>(q));
-    for (int i = 4 * q; i < min(4 * q + 4, H); ++i)
-      y[r * ldy + i] =
-          from_f32<Elem>(dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f);
+    for (int i = 4 * q; i < min(4 * q + 4, H); ++i) {
+      const float made = dropout_keeps(bits, i, mask.threshold) ? to_f32(x[r * ldx + i]) * mask.scale : 0.0f;
+      y[r * ldy + i] = from_f32<Elem>(accumulate ? to_f32(y[r * ldy + i]) + made : made);
+    }
   }
 }
 template <class Elem>
 __global__ void __launch_bounds__(kElementThreads)
-    dropout_rows_wide_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e, DropoutMask mask) {
+    dropout_rows_wide_kernel(const Elem* x, int64_t ldx, Elem* y, int64_t ldy, Extent e, DropoutMask mask,
+                             bool accumulate) {
   int64_t row, col;
   if (!piece_at<8>(e, row, col)) return;
-  float f[8];
+  float f[8], sum[8] = {};
   load8(x + row * ldx + col, f);
-  if (mask.threshold != 0) drop8(mask, static_cast<uint64_t>(row), static_cast<uint32_t>(col), f);
+  if (accumulate) load8(y + row * ldy + col, sum);
+  if (mask.threshold != 0) {
+    drop8(mask, static_cast<uint64_t>(row), static_cast<uint32_t>(col), f);
+  } else {
+#pragma unroll
+    for (float& v : f) v *= mask.scale;
+  }
+  if (accumulate) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) f[i] += sum[i];
+  }
   store8(y + row * ldy + col, f);
 }
 
@@ -366,13 +379,15 @@ void dropout_rows_cuda(Stream& stream, const DropoutArgs& a) {
       const Extent e{a.x.rows(), a.x.cols()};
       const auto* x = static_cast<const Elem*>(a.x.data);
       auto* y = static_cast<Elem*>(a.y.data);
-      const DropoutMask mask = dropout_mask(a.dropout);
+      DropoutMask mask = dropout_mask(a.dropout);
+      mask.scale *= a.factor;
+      const bool adds = a.write == GradWrite::accumulate;
       if (all_eight_wide(e, a.x, a.y))
         device::launch<dropout_rows_wide_kernel<Elem>>(s, element_grid(e, 8), dim3(kElementThreads), x, a.x.ld(), y,
-                                                       a.y.ld(), e, mask);
+                                                       a.y.ld(), e, mask, adds);
       else
         device::launch<dropout_rows_kernel<Elem>>(s, dim3(static_cast<unsigned>(e.rows)), dim3(256), x, a.x.ld(), y,
-                                                  a.y.ld(), static_cast<int>(e.cols), mask);
+                                                  a.y.ld(), static_cast<int>(e.cols), mask, adds);
     });
   });
 }

@@ -282,6 +282,14 @@ TEST(DropoutRows, MatchesTheGenerator) {
       dropout_rows(stream, {.x = x.view().slice_rows(10, 40), .y = chunk, .dropout = later});
       for (int64_t r = 0; r < 30; ++r)
         for (int64_t i = 0; i < H; ++i) EXPECT_EQ(chunk.at(r, i), y.at(r + 10, i));
+      const HostTensor sum = random_tensor(DType::f32, {40, H}, 2), before = random_tensor(DType::f32, {40, H}, 2);
+      dropout_rows(stream, {.x = x, .y = sum, .dropout = drop, .factor = 0.5f, .write = GradWrite::accumulate});
+      for (int64_t r = 0; r < 40; ++r)
+        for (int64_t i = 0; i < H; ++i)
+          EXPECT_NEAR(sum.at(r, i), before.at(r, i) + 0.5 * y.at(r, i), 4 * kEps32 * (1 + std::fabs(y.at(r, i))));
+      dropout_rows(stream, {.x = x, .y = y, .dropout = {}, .factor = -3});
+      for (int64_t r = 0; r < 40; ++r)
+        for (int64_t i = 0; i < H; ++i) EXPECT_EQ(y.at(r, i), -3 * static_cast<float>(x.at(r, i)));
       dropout_rows(stream, {.x = x, .y = y, .dropout = {}});
       EXPECT_TRUE(same_bits(x, y));
     }

@@ -11,10 +11,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "hub/adapter.h"
 #include "hub/safetensors.h"
 #include "hub/weights.h"
 #include "io/atomic_file.h"
 #include "io/sync_directory.h"
+#include "model/lora.h"
 #include "model/weights.h"
 
 namespace brim::train {
@@ -84,6 +86,38 @@ std::string fault_of_offsets(const fs::path& dir, const nlohmann::ordered_json& 
   return "";
 }
 
+// Name of a parameter's k-th tensor in the files that this run writes.
+std::string stored_as(const model::ModelShape& shape, const model::ParamSpec& p, size_t k) {
+  return shape.lora ? hub::kAdapterPrefix + p.names[k] : p.names[k];
+}
+
+// Calls fn(parameter, number of its tensor, rows, first element) for each tensor of the trained files.
+template <class Fn>
+void for_each_tensor(const model::ModelShape& shape, const model::SlabLayout& layout, Fn&& fn) {
+  for (size_t i = 0; i < layout.params.size(); ++i) {
+    const model::ParamSpec& p = layout.params[i];
+    if (shape.lora && p.frozen) continue;
+    const int64_t rows = p.rows / static_cast<int64_t>(p.names.size()), cols = p.cols > 0 ? p.cols : 1;
+    for (size_t k = 0; k < p.names.size() && p.rows > 0; ++k)
+      fn(p, k, rows, layout.offset[i] + static_cast<int64_t>(k) * rows * cols);
+  }
+}
+
+// The trained parameters of a checkpoint, which are the first in slab order.
+void read_adapter(const fs::path& dir, const model::ModelShape& shape, std::vector<float>& trained) {
+  const auto source = hub::WeightSource::open_file(dir / hub::kAdapterWeights);
+  const model::SlabLayout layout = slab_layout(shape);
+  trained.assign(static_cast<size_t>(layout.trained()), 0.0f);
+  for_each_tensor(shape, layout, [&](const model::ParamSpec& p, size_t k, int64_t rows, int64_t at) {
+    const std::string name = stored_as(shape, p, k);
+    const int64_t count = rows * std::max<int64_t>(1, p.cols);
+    const hub::StoredTensor& t = source->require(name);
+    if (t.elements != count || t.dtype != tensor::DType::f32)
+      fail(ErrorCode::bad_model, "{}: has {} elements, expected {} f32", source->where(name), t.elements, count);
+    source->read(name, 0, count, trained.data() + at);
+  });
+}
+
 LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
@@ -119,9 +153,13 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
   if (b.contains("places")) c.fault = fault_of_offsets(dir, b["places"], slab_layout(shape));
-  const auto source = hub::WeightSource::open(dir);
-  const auto drawn = load_master(*source, shape, 0, 0, c.master);
-  if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
+  if (shape.lora) {
+    read_adapter(dir, shape, c.master);
+  } else {
+    const auto source = hub::WeightSource::open(dir);
+    const auto drawn = load_master(*source, shape, 0, 0, c.master);
+    if (!drawn.empty()) fail(ErrorCode::bad_model, "{}: no tensor {}", source->where(), drawn[0]);
+  }
   c.moments = MappedFile(dir / kMoments);
   return c;
 }
@@ -136,23 +174,26 @@ LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& s
 
 }  // namespace
 
+const char* weights_file(const model::ModelShape& shape) {
+  return shape.lora ? hub::kAdapterWeights : "model.safetensors";
+}
+
 void write_model(const fs::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                  std::span<const float> master) {
   make_directory(dir);
   std::map<std::string, tensor::TensorView> tensors;
-  for (size_t i = 0; i < layout.params.size(); ++i) {
-    const model::ParamSpec& p = layout.params[i];
-    const int64_t part = p.rows / static_cast<int64_t>(p.names.size());
-    for (size_t k = 0; k < p.names.size() && p.rows > 0; ++k) {
-      const int64_t cols = p.cols > 0 ? p.cols : 1;
-      auto* data = const_cast<float*>(master.data()) + layout.offset[i] + static_cast<int64_t>(k) * part * cols;
-      using tensor::DType, tensor::TensorView;
-      tensors[p.names[k]] = p.inner > 0  ? TensorView(data, DType::f32, {part, cols / p.inner, p.inner})
-                            : p.cols > 0 ? TensorView(data, DType::f32, {part, cols})
-                                         : TensorView(data, DType::f32, {part});
-    }
-  }
-  hub::write_safetensors(dir / "model.safetensors", tensors);
+  for_each_tensor(files.shape, layout, [&](const model::ParamSpec& p, size_t k, int64_t rows, int64_t at) {
+    auto* data = const_cast<float*>(master.data()) + at;
+    using tensor::DType, tensor::TensorView;
+    tensors[stored_as(files.shape, p, k)] = p.inner > 0
+                                                ? TensorView(data, DType::f32, {rows, p.cols / p.inner, p.inner})
+                                            : p.cols > 0 ? TensorView(data, DType::f32, {rows, p.cols})
+                                                         : TensorView(data, DType::f32, {rows});
+  });
+  hub::write_safetensors(dir / weights_file(files.shape), tensors);
+  if (files.shape.lora)
+    write_adapter_config(dir, files.shape.lora,
+                         {files.base, files.shape.sequence_classes == 0, saved_modules(files.shape)});
   hub::ConfigUpdate update;
   update.labels = files.labels;
   update.head = files.shape.sequence_classes > 0 ? hub::HeadKind::sequence : hub::HeadKind::token;
@@ -229,7 +270,7 @@ void write_checkpoint(const fs::path& output_dir, const ModelFiles& files, const
       file.commit();
     }
     nlohmann::ordered_json listed;
-    for (const char* name : {"model.safetensors", kMoments, "config.json"})
+    for (const char* name : {weights_file(files.shape), kMoments, "config.json"})
       listed[name] = {{"bytes", fs::file_size(part / name)}, {"crc32", checksum(part / name)}};
     auto state = nlohmann::ordered_json::parse(p.state_json);
     const uint32_t crc = checksum(state.dump());
@@ -273,8 +314,12 @@ void remove_checkpoints(const fs::path& output_dir) {
 
 bool copy_model(const fs::path& from, const fs::path& to) {
   std::error_code ec;
-  if (!fs::exists(from / "model.safetensors", ec) || !fs::exists(from / "config.json", ec)) return false;
-  for (const char* name : {"model.safetensors", "config.json"}) {
+  const bool adapter = hub::is_adapter(from);
+  std::vector<const char*> names = {adapter ? hub::kAdapterWeights : "model.safetensors", "config.json"};
+  if (adapter) names.push_back(hub::kAdapterConfig);
+  for (const char* name : names)
+    if (!fs::exists(from / name, ec)) return false;
+  for (const char* name : names) {
     const MappedFile source(from / name);
     io::AtomicFile file(to / name);
     file.write(source.data(), source.size());

@@ -41,14 +41,17 @@ struct ModelFiles {
   std::vector<std::string> labels;  // labels of the sequence head, or of the token head if it is the only one
   std::vector<std::string> tags;    // labels of the token head if there is also a sequence head
   model::ModelShape shape;
+  std::string base;  // with LoRA: the base model's name, for adapter_config.json
 };
 
-// A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files.
+// A Hugging Face directory: config.json with id2label, model.safetensors (f32), tokenizer files. With LoRA, PEFT's
+// files replace the weights: adapter_config.json and adapter_model.safetensors with the adapters and the head.
 void write_model(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                  std::span<const float> master);
 
 // Same for the end of a run. With two heads on one encoder, each becomes a separate model; the token head's is dir/ner.
 inline constexpr const char* kTagger = "ner";
+const char* weights_file(const model::ModelShape& shape);
 void write_trained(const std::filesystem::path& dir, const ModelFiles& files, const model::SlabLayout& layout,
                    std::span<const float> master);
 
@@ -64,7 +67,7 @@ void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles&
 struct LoadedCheckpoint {
   std::filesystem::path dir;
   TrainProgress progress;
-  std::vector<float> master;
+  std::vector<float> master;  // in slab order; with LoRA, only the trained parameters
   MappedFile moments;
   std::string fault;  // the moments have another order; empty if the settings are those of the run
 };

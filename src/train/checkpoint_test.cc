@@ -50,6 +50,10 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
   }
   if (std::string(GetParam()) == "8bit") s.optim = model::Optimizer::adamw_8bit;
   if (std::string(GetParam()) == "frozen") s.freeze = {model::Freeze::Part::layers, 1};
+  if (std::string(GetParam()) == "lora") {
+    s.lora_r = 2;
+    s.lora_dropout = 0.1;
+  }
   if (std::string(GetParam()) == "bf16") s.precision = {ops::Precision::bf16};
   if (std::string(GetParam()) == "teachers") {
     const TrainSettings second = t.to("second");
@@ -92,7 +96,8 @@ TEST_P(Resume, GivesTheSameWeightsBitForBit) {
       EXPECT_EQ(a[i].value(key, 0.0), b[i].value(key, 0.0)) << i << " " << key;
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Resume, ::testing::Values("plain", "token", "8bit", "bf16", "frozen", "teachers"));
+INSTANTIATE_TEST_SUITE_P(Each, Resume,
+                         ::testing::Values("plain", "token", "8bit", "bf16", "frozen", "lora", "teachers"));
 
 // Checkpoints written by earlier versions (tests/data/train/checkpoints, never regenerated): the loaded state matches
 // the files, and the resumed run matches the original, bit for bit if the arithmetic is the same.

@@ -29,7 +29,7 @@ DiskNeed disk_need(const TrainJob& job, const StepSchedule& schedule, const mode
                    int64_t first_step, bool evaluates) {
   const TrainSettings& s = job.settings;
   std::error_code ec;
-  int64_t model = 4 * state.layout().elements();  // written as f32
+  int64_t model = 4 * (job.shape.lora ? state.layout().trained() : state.layout().elements());  // written as f32
   for (const auto& file : hub::tokenizer_files(job.model_dir)) {
     const auto bytes = std::filesystem::file_size(file, ec);
     if (!ec) model += static_cast<int64_t>(bytes);
@@ -47,7 +47,7 @@ DiskNeed disk_need(const TrainJob& job, const StepSchedule& schedule, const mode
   need.keep = s.save_total_limit;
   need.kept = count_checkpoints(s.output_dir);
   need.rewrites_model = s.load_best_model_at_end && evaluates;
-  need.has_model = std::filesystem::exists(std::filesystem::path(s.output_dir) / "model.safetensors", ec);
+  need.has_model = std::filesystem::exists(std::filesystem::path(s.output_dir) / weights_file(job.shape), ec);
   return need;
 }
 

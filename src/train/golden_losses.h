@@ -15,9 +15,8 @@ inline nlohmann::json golden_losses() {
   return nlohmann::json::parse(file);
 }
 
-inline std::vector<double> losses_of(device::Device& device, const std::string& name, const nlohmann::json& golden,
-                                     ops::Precision precision, double loss_scale = 1) {
-  model::GoldenTraining training(device, name, precision);
+inline std::vector<double> losses_of(model::GoldenTraining& training, const nlohmann::json& golden,
+                                     double loss_scale = 1) {
   TrainSettings settings;
   settings.learning_rate = golden["learning_rate"];
   settings.warmup_steps = golden["warmup_steps"].get<double>();
@@ -39,6 +38,12 @@ inline std::vector<double> losses_of(device::Device& device, const std::string& 
     training.state().step(training.stream(), s, 1);
   }
   return losses;
+}
+
+inline std::vector<double> losses_of(device::Device& device, const std::string& name, const nlohmann::json& golden,
+                                     ops::Precision precision, double loss_scale = 1) {
+  model::GoldenTraining training(device, name, precision);
+  return losses_of(training, golden, loss_scale);
 }
 
 }  // namespace brim::train

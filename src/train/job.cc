@@ -6,8 +6,10 @@
 
 #include "base/units.h"
 #include "device/cuda_info.h"
+#include "model/lora.h"
 #include "plan/card_measure.h"
 #include "plan/resolve.h"
+#include "train/content_hash.h"
 
 namespace brim::train {
 
@@ -34,15 +36,30 @@ void keep_layers(TrainJob& job) {
   job.master = std::move(out);
 }
 
+void continue_adapter(TrainJob& job, const hub::WeightSource& source) {
+  const std::vector<std::string> loaded = load_adapter(*job.adapter, source, job.shape, job.replaces_head, job.master);
+  std::erase_if(job.new_tensors,
+                [&](const std::string& name) { return std::find(loaded.begin(), loaded.end(), name) != loaded.end(); });
+}
+
+std::string hash_of_base(const TrainJob& job) {
+  ContentHash hash;
+  hash.add_all(std::span<const float>(job.master).subspan(static_cast<size_t>(slab_layout(job.shape).trained())));
+  return hash.hex();
+}
+
 // Initial values of all parameters: the model's, with a new head if its own does not fit.
 void load_initial_values(TrainJob& job) {
   const TrainSettings& s = job.settings;
   const std::vector<std::string>& names = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   const bool other_head = s.numbers() ? job.config.num_labels != 1 : names != job.config.id2label;
   job.replaces_head = s.ignore_mismatched_head && job.head != hub::HeadKind::encoder && other_head;
-  job.new_tensors = load_master(*hub::WeightSource::open(job.model_dir), job.whole, job.config.initializer_range,
-                                static_cast<uint64_t>(s.seed), job.master, job.replaces_head);
+  const auto source = hub::WeightSource::open(job.model_dir);
+  job.new_tensors = load_master(*source, job.whole, job.config.initializer_range, static_cast<uint64_t>(s.seed),
+                                job.master, job.replaces_head);
   if (job.shape.layers != job.whole.layers) keep_layers(job);
+  if (job.adapter) continue_adapter(job, *source);
+  if (job.shape.lora) job.base_hash = hash_of_base(job);
 }
 
 }  // namespace

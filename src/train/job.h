@@ -19,6 +19,7 @@ struct TrainJob : TaskSpec, TrainData {
   SoftLabels soft;                       // one per training row; empty without teachers
   std::string review_json;               // JSON of review_student(), set at the end
   std::vector<float> master;             // initial values
+  std::string base_hash;                 // LoRA: hash of the frozen values
   std::vector<std::string> new_tensors;  // randomly initialized: the new head
   bool replaces_head = false;            // the model's head does not fit the labels (ignore_mismatched_head)
   ops::Precision precision = ops::Precision::fp32;

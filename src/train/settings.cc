@@ -37,8 +37,9 @@ std::string setting_text(const TrainSettings& settings, std::string_view key) {
 std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesystem::path& path) {
   static const std::vector<SettingInfo> infos = train_settings().infos();
   YamlKeys keys;
-  keys.blocks = {"training", "training_args",    "training_arguments", "model",
-                 "data",     "gpu_optimization", "optimization",       "hardware"};
+  keys.blocks = {
+      "training", "training_args", "training_arguments", "model", "data",       "gpu_optimization", "optimization",
+      "hardware", "lora",          "lora_config",        "peft",  "peft_config"};
   keys.joined = {"class_weights"};
   keys.find = [](std::string_view key) { return find_info(infos, key); };
   keys.apply = [&](std::string_view key, std::string_view value, const std::string& where) {
@@ -92,6 +93,35 @@ model::ModelShape with_freeze(model::ModelShape shape, const model::Freeze& free
   return shape;
 }
 
+namespace {
+
+// Combinations of settings with LoRA.
+void check_lora(const TrainSettings& s) {
+  const std::pair<const char*, bool> parts[] = {{"lora_alpha", s.lora_alpha.has_value()},
+                                                {"lora_targets", !s.lora_targets.empty()},
+                                                {"lora_layers", !s.lora_layers.empty()},
+                                                {"use_rslora", s.use_rslora}};
+  for (const auto& [key, given] : parts) {
+    if (given && !s.lora()) fail(ErrorCode::usage, Remedy{"set `lora_r=8`"}, "`{}`: requires `lora_r`", key);
+    if (given && !s.adapter.empty())
+      fail(ErrorCode::usage, "`{}`: cannot be combined with `adapter`, which determines it", key);
+  }
+  if (s.lora_dropout && !s.lora())
+    fail(ErrorCode::usage, Remedy{"set `lora_r=8`"}, "`lora_dropout`: requires `lora_r`");
+  if (!s.lora()) return;
+  const std::string lora = s.adapter.empty() ? fmt::format("lora_r={}", s.lora_r) : "adapter=" + s.adapter;
+  if (s.freeze)
+    fail(ErrorCode::usage, "`freeze={}`: cannot be combined with `{}`, which freezes the model", freeze_text(s.freeze),
+         lora);
+  if (s.precision.precision == ops::Precision::fp8)
+    fail(ErrorCode::usage, Remedy{"set `precision=bf16`"}, "`{}`: not supported with `precision=fp8`", lora);
+  if (s.student_layers > 0)
+    fail(ErrorCode::usage, "`student_layers={}`: not supported with `{}`", s.student_layers, lora);
+  if (!s.teachers.empty()) fail(ErrorCode::usage, "`teacher`: not supported with `{}`", lora);
+}
+
+}  // namespace
+
 void check_values(const TrainSettings& s) {
   const auto need_above_zero = [&](const char* key) {
     const std::string value = setting_text(s, key);
@@ -110,6 +140,7 @@ void check_values(const TrainSettings& s) {
   if (s.freeze && s.precision.precision == ops::Precision::fp8)
     fail(ErrorCode::usage, Remedy{"set `precision=bf16`"}, "`freeze={}`: not supported with `precision=fp8`",
          freeze_text(s.freeze));
+  check_lora(s);
   if (s.eval_strategy == Strategy::steps) need_above_zero("eval_steps");
   if (s.save_strategy == Strategy::steps) need_above_zero("save_steps");
   if (s.teachers.size() > static_cast<size_t>(ops::kMostTeachers))

@@ -5,11 +5,14 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/settings.h"
+#include "hub/adapter.h"
 #include "plan/plan.h"
 #include "plan/resolve.h"
 #include "train/run_settings.h"
@@ -56,6 +59,13 @@ struct TrainSettings : RunSettings {
   double dropout = -1;  // negative: the model's default
   model::Freeze freeze;
 
+  int64_t lora_r = 0;  // 0: no LoRA, unless an adapter is given
+  std::optional<double> lora_alpha, lora_dropout;
+  std::vector<std::string> lora_targets;  // empty: all
+  std::vector<int64_t> lora_layers;       // empty: all
+  bool use_rslora = false;
+  std::string adapter;  // directory of an adapter to continue
+
   Strategy eval_strategy = Strategy::epoch, save_strategy = Strategy::epoch;
   std::string metric_for_best_model;
   int64_t eval_steps = 500, save_steps = 500, logging_steps = 50, save_total_limit = 2, early_stopping_patience = 0;
@@ -76,6 +86,7 @@ struct TrainSettings : RunSettings {
   double temperature = 2, hard_weight = 0.5;
   int64_t student_layers = 0;
 
+  bool lora() const { return lora_r > 0 || !adapter.empty(); }
   bool several_labels() const { return multi_label || label_columns.size() > 1; }
   bool numbers() const { return task == TaskChoice::regression; }  // labels are regression targets
   bool tensorboard() const;
@@ -97,11 +108,19 @@ std::vector<std::string> apply_yaml(TrainSettings& settings, const std::filesyst
 // Resolves model names to directories; a student without a model starts from its first teacher that is one.
 void find_models(TrainSettings& settings);
 
+// Whether a LoRA target is a regular expression instead of a name.
+bool is_regular_expression(std::string_view target);
+
 // embeddings, layers:N or all-but-head; empty or none: nothing.
 model::Freeze read_freeze(std::string_view text);
 std::string freeze_text(const model::Freeze& freeze);
 // Throws a usage error if the model does not have these parts. Returns the shape with them.
 model::ModelShape with_freeze(model::ModelShape shape, const model::Freeze& freeze);
+
+// Same for LoRA; no change if it is off. `adapter`: of settings.adapter.
+model::ModelShape with_lora(model::ModelShape shape, const TrainSettings& settings, const hub::Adapter* adapter);
+// Reads settings.adapter for a base model; null if it is empty.
+std::unique_ptr<hub::Adapter> open_adapter(const TrainSettings& settings, const hub::WeightSource& source);
 
 // Throws a usage error for invalid numbers and names, independent of the data.
 void check_values(const TrainSettings& settings);

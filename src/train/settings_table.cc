@@ -51,6 +51,69 @@ SettingValue<S> metric() {
   return value;
 }
 
+// Numbers that are only recorded if given.
+SettingValue<S> optional_number(std::optional<double> S::*m, const char* (*bound)(double)) {
+  SettingValue<S> value;
+  value.type = "FLOAT";
+  value.set = [m](S& s, std::string_view v) { s.*m = read_number(v); };
+  value.get = [m](const S& s) { return s.*m ? fmt::format("{}", *(s.*m)) : std::string(); };
+  value.fault = [m, bound](const S& s) {
+    const char* what = s.*m ? bound(*(s.*m)) : nullptr;
+    return std::string(what == nullptr ? "" : what);
+  };
+  return value;
+}
+
+SettingValue<S> lora_rank() {
+  SettingValue<S> value = number(&S::lora_r);
+  value.set = [](S& s, std::string_view v) {
+    s.lora_r = read_whole_number(v);
+    if (s.lora_r < 1) throw BadValue{"must be above zero"};
+  };
+  value.get = [](const S& s) { return s.lora_r > 0 ? std::to_string(s.lora_r) : ""; };
+  return value;
+}
+
+// A regular expression is one value; names may be separated by commas.
+SettingValue<S> lora_targets() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    if (is_regular_expression(v)) {
+      s.lora_targets.emplace_back(v);
+      return;
+    }
+    for (std::string& name : rows::split_names(v, ',')) {
+      if (name.empty()) throw BadValue{"empty name"};
+      s.lora_targets.push_back(std::move(name));
+    }
+  };
+  value.get = [](const S& s) { return fmt::format("{}", fmt::join(s.lora_targets, ",")); };
+  value.is_list = true;
+  return value;
+}
+
+SettingValue<S> lora_layers() {
+  SettingValue<S> value;
+  value.set = [](S& s, std::string_view v) {
+    for (const std::string& layer : rows::split_names(v, ',')) s.lora_layers.push_back(read_whole_number(layer));
+  };
+  value.get = [](const S& s) { return fmt::format("{}", fmt::join(s.lora_layers, ",")); };
+  value.is_list = true;
+  return value;
+}
+
+// A key of PEFT's that only has these values here; other values are errors.
+SettingValue<S> only(std::vector<std::string> values, const char* why) {
+  SettingValue<S> value;
+  value.set = [values, why](S&, std::string_view v) {
+    for (const std::string& accepted : values)
+      if (same_word(v, accepted)) return;
+    throw BadValue{why};
+  };
+  value.is_list = true;
+  return value;
+}
+
 SettingValue<S> checkpoint() {
   SettingValue<S> value;
   value.set = [](S& s, std::string_view v) {
@@ -167,6 +230,45 @@ std::vector<Setting<S>> rows() {
        [](const S& s) { return s.dropout < 0 ? "the model's" : fmt::format("{}", s.dropout); }},
       {"freeze", "parameters to leave unchanged: embeddings, layers:N (with the embeddings) or all-but-head",
        typed<S, model::Freeze>(&S::freeze, read_freeze, freeze_text), Keep::same_if_set},
+      {"lora_r",
+       "rank of LoRA: train adapters of this rank and the head, and freeze everything else",
+       lora_rank(),
+       Keep::same_if_set,
+       {"r"}},
+      {"lora_alpha", "LoRA: adapters are scaled by alpha / rank (default: 8)",
+       optional_number(&S::lora_alpha, setting::above_zero), Keep::same_if_set},
+      {"lora_dropout", "LoRA: dropout probability of the adapters' inputs (default: 0)",
+       optional_number(&S::lora_dropout, setting::share_below_one), Keep::same_if_set},
+      {"lora_targets",
+       "LoRA: linear layers to adapt: all, attention, names (query,value) or a regular expression (default: all)",
+       lora_targets(),
+       Keep::same_if_set,
+       {"target_modules"}},
+      {"lora_layers",
+       "LoRA: numbers of the layers to adapt, from 0 (default: all)",
+       lora_layers(),
+       Keep::same_if_set,
+       {"layers_to_transform"}},
+      {"use_rslora",
+       "LoRA: scale by alpha / sqrt(rank)",
+       truth(&S::use_rslora),
+       Keep::same_if_set,
+       {},
+       nullptr,
+       [](const S& s) { return s.use_rslora ? "true" : ""; }},
+      {"adapter", "LoRA adapter (PEFT) of the model to continue; it sets rank, alpha and targets", text(&S::adapter),
+       Keep::same_if_set},
+      {"peft_type", "PEFT: only LORA", only({"LORA"}, "only LORA is supported")},
+      {"use_dora", "PEFT: only false", only({"false"}, "DoRA is not supported")},
+      {"bias", "PEFT: only none", only({"none"}, "training of biases is not supported; use none")},
+      {"fan_in_fan_out", "PEFT: only false", only({"false"}, "transposed weights are not supported")},
+      {"init_lora_weights", "PEFT: only true", only({"true"}, "only true is supported: B starts at zero")},
+      {"modules_to_save", "PEFT: only parts of the head, which is always trained and saved",
+       only({"classifier", "score", "pre_classifier", "pooler", "head"}, "only the head is trained and saved")},
+      {"rank_pattern", "PEFT: not supported", only({}, "not supported; all adapters have the rank `lora_r`")},
+      {"alpha_pattern", "PEFT: not supported", only({}, "not supported; all adapters have the same `lora_alpha`")},
+      {"exclude_modules", "PEFT: not supported", only({}, "not supported; set `lora_targets`")},
+      {"layers_pattern", "PEFT: not supported", only({}, "not supported; set `lora_layers`")},
       {"eval_strategy",
        "when to evaluate: no, steps or epoch",
        choice(&S::eval_strategy, {{"no", Strategy::no}, {"steps", Strategy::steps}, {"epoch", Strategy::epoch}}),
@@ -262,6 +364,10 @@ std::vector<Setting<S>> rows() {
 
 const SettingsTable<TrainSettings>& train_settings() {
   static const SettingsTable<TrainSettings> table(rows(), {{"lr", "learning_rate"},
+                                                           {"rank", "lora_r"},
+                                                           {"lora_rank", "lora_r"},
+                                                           {"alpha", "lora_alpha"},
+                                                           {"lora_target_modules", "lora_targets"},
                                                            {"epochs", "num_train_epochs"},
                                                            {"num_epochs", "num_train_epochs"},
                                                            {"resume", "resume_from_checkpoint"},

@@ -59,6 +59,14 @@ std::string rate_text(const TrainJob& job, const StepSchedule& schedule) {
   return text;
 }
 
+std::string lora_text(const TrainJob& job) {
+  const hub::LoraConfig& lora = job.shape.lora;
+  int64_t trained = 0;
+  for (const model::ParamSpec& p : model_params(job.shape)) trained += p.frozen ? 0 : p.elements();
+  return fmt::format("LoRA of rank {}, alpha {}, on {}: {} trained with the head", lora.rank, lora.alpha,
+                     some_of(lora.targets), format_count(trained, "parameter"));
+}
+
 std::string evaluation_text(const TrainJob& job) {
   const TrainSettings& s = job.settings;
   const std::string metric = best_metric(s, job.task);
@@ -85,6 +93,7 @@ std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& sc
                               format_count(tokens ? s.batch_tokens : s.global_batch(), tokens ? "token" : "row"),
                               format_count(param_count(job.shape))));
   lines.push_back("labels: " + all_labels(job.labels));
+  if (job.shape.lora) lines.push_back(lora_text(job));
   if (!s.teachers.empty()) lines.push_back(teaching_text(job));
   lines.push_back(rate_text(job, schedule));
   if (job.validation_set.rows() > 0 && s.eval_strategy != Strategy::no) lines.push_back(evaluation_text(job));

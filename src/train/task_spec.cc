@@ -123,6 +123,20 @@ std::vector<std::string> settle_labels(const TaskSpec& spec, const std::vector<s
        some_of(spec.config.id2label));
 }
 
+// Labels and head of the adapted model: config.json next to the adapter if present.
+void describe_adapted(TaskSpec& spec) {
+  const std::filesystem::path dir = spec.settings.adapter;
+  std::error_code ignored;
+  if (std::filesystem::exists(dir / "config.json", ignored)) {
+    spec.config = spec.adapter->config_with_head(spec.config);
+    return;
+  }
+  if (!spec.adapter->added().empty() && !spec.settings.ignore_mismatched_head)
+    fail(ErrorCode::bad_model,
+         Remedy{"put the config.json with its labels next to it, or set `ignore_mismatched_head=true` for a new head"},
+         "{}: the adapter has its own head, but the names of its labels are unknown", dir.string());
+}
+
 // Opens device and model directory and settles the task. A model with one output regresses, as in transformers.
 void open_model(TaskSpec& spec) {
   const TrainSettings& s = spec.settings;
@@ -131,7 +145,10 @@ void open_model(TaskSpec& spec) {
   load_all_kernels(*spec.device);
   if (spec.device->kind() == device::DeviceKind::cpu) spec.threads = s.threads > 0 ? s.threads : hardware_threads();
   spec.config = hub::load_hf_config(spec.model_dir);
-  spec.head = head_kind(spec.config, hub::WeightSource::open(spec.model_dir)->names());
+  const auto source = hub::WeightSource::open(spec.model_dir);
+  spec.adapter = open_adapter(spec.settings, *source);
+  if (spec.adapter) describe_adapted(spec);
+  spec.head = head_kind(spec.config, source->names());
   if (s.task == TaskChoice::automatic && !s.several_labels() && !s.ignore_mismatched_head &&
       spec.head == HeadKind::sequence && spec.config.labels_given && spec.config.num_labels == 1 &&
       !rows::is_tagged_file(s.train_files[0], s.format)) {
@@ -186,7 +203,7 @@ void settle_shape(TaskSpec& spec) {
     shape.hidden_dropout = shape.attention_dropout = shape.head_dropout = static_cast<float>(s.dropout);
     if (shape.gated) shape.feed_forward_dropout = static_cast<float>(s.dropout);
   }
-  shape = with_freeze(shape, s.freeze);
+  shape = with_lora(with_freeze(shape, s.freeze), s, spec.adapter.get());
   spec.whole = shape;
   if (s.student_layers == 0) return;
   if (s.student_layers > shape.layers)

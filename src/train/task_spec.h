@@ -24,6 +24,7 @@ struct TaskSpec {
   int threads = 1;
   std::filesystem::path model_dir;
   hub::HfConfig config;
+  std::unique_ptr<hub::Adapter> adapter;        // to continue; null if there is none
   hub::HeadKind head = hub::HeadKind::encoder;  // the model's original head
   model::ModelShape whole;                      // with all layers of the model
   model::ModelShape shape;                      // trained model; may have fewer layers (student_layers)

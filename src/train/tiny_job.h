@@ -74,7 +74,8 @@ struct TinyJob {
 
   std::filesystem::path out() const { return settings.output_dir; }
   std::string weights(const std::string& output = "") const {
-    return get_file((output.empty() ? out() : dir / output) / "model.safetensors");
+    return get_file((output.empty() ? out() : dir / output) /
+                    (settings.lora() ? hub::kAdapterWeights : "model.safetensors"));
   }
   TrainOutcome run() const { return train(settings, {}); }
   // Same job with another output directory.

@@ -254,12 +254,15 @@ std::string TrainLog::card(const RunFacts& f) const {
   const TrainSettings& s = job_.settings;
   const bool tags = job_.shape.sequence_classes == 0;
   const std::string base = std::filesystem::path(s.model).filename().string();
-  std::string out = fmt::format("---\nlibrary_name: transformers\npipeline_tag: {}\ntags:\n- brim\n---\n\n# {}\n\n",
-                                tags ? "token-classification" : "text-classification",
-                                std::filesystem::path(s.output_dir).lexically_normal().filename().string());
+  std::string out =
+      fmt::format("---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- brim\n---\n\n# {}\n\n",
+                  job_.shape.lora ? "peft" : "transformers", tags ? "token-classification" : "text-classification",
+                  std::filesystem::path(s.output_dir).lexically_normal().filename().string());
   out += fmt::format("{} with {} layers and {} parameters, fine-tuned by `brim train` from `{}`{}.\n\n",
                      job_.config.model_type, job_.shape.layers, format_count(param_count(job_.shape)), base,
                      teacher_names(s.teachers));
+  if (job_.shape.lora)
+    out += fmt::format("This is a LoRA adapter of rank {} for `{}`, with its head.\n\n", job_.shape.lora.rank, base);
   if (job_.shape.regression)
     out += "It predicts one number per text and was trained with mean squared error.\n\n";
   else if (!job_.labels.sequence.empty())

@@ -99,6 +99,7 @@ class TextProgram final : public TrainProgram {
     files_.labels = job_.shape.sequence_classes > 0 ? job_.labels.sequence : job_.labels.token;
     files_.shape = job_.shape;
     files_.tags = job_.labels.token;
+    files_.base = s_.model;
     if (job_.precision == ops::Precision::fp16) progress_.loss_scale = kFirstLossScale;
     remove_parts(out);
     open_session(resume);
@@ -160,6 +161,7 @@ class TextProgram final : public TrainProgram {
                                 {"layers", job_.shape.layers},
                                 {"labels", job_.labels.sequence},
                                 {"tags", job_.labels.token}};
+    if (!job_.base_hash.empty()) j["base"] = job_.base_hash;
     for (const KeptSetting& kept : train_settings().kept(s_))
       if (kept.keep == Keep::same) j[kept.name] = kept.value;
     auto teachers = nlohmann::ordered_json::array();
@@ -197,9 +199,12 @@ class TextProgram final : public TrainProgram {
     if (!checkpoint->fault.empty()) fail(ErrorCode::bad_model, "{}", checkpoint->fault);
     progress_ = checkpoint->progress;
     seconds_before_ = progress_.seconds;
-    job_.master = std::vector<float>();
+    if (job_.shape.lora)
+      std::copy(checkpoint->master.begin(), checkpoint->master.end(), job_.master.begin());
+    else
+      job_.master = std::move(checkpoint->master);
     find_best_model(checkpoint->dir.parent_path());
-    session_->state().upload(session_->stream(), checkpoint->master);
+    session_->state().upload(session_->stream(), job_.master);
     session_->state().upload_moments(session_->stream(), checkpoint->moments);
     const auto plan = nlohmann::json::parse(progress_.plan_json);
     const auto budget = plan.value("token_budget", int64_t{0});
@@ -227,7 +232,7 @@ class TextProgram final : public TrainProgram {
     std::error_code ec;
     const std::filesystem::path out = s_.output_dir;
     const bool here = std::filesystem::equivalent(run, out, ec);
-    if (here ? std::filesystem::exists(out / "model.safetensors", ec) : copy_model(run, out)) return;
+    if (here ? std::filesystem::exists(out / weights_file(job_.shape), ec) : copy_model(run, out)) return;
     opening_.push_back(fmt::format("the best model so far (step {}) is missing in {}; only later models are considered",
                                    format_count(progress_.best_step), run.string()));
     progress_.best_step = -1;

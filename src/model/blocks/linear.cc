@@ -2,6 +2,7 @@
 #include "model/blocks/linear.h"
 
 #include "base/error.h"
+#include "model/blocks/lora.h"
 #include "ops/fp8_cast.h"
 #include "ops/rows.h"
 
@@ -43,13 +44,18 @@ void apply_linear(const Pass& p, const Input& x, LinearParams at, int64_t begin,
                   const LinearOptions& options) {
   const Param& w = p.param(at.w);
   const TensorView& bias = p.param(at.b).plain;
-  const bool adapted = w.low_rank.width > 0;
-  BRIM_CHECK(!adapted || (!options.quantise && !x.dequantise), "matrix {} with an adapter: fp8 is unsupported", at.w);
+  const bool scored = w.low_rank.width > 0, adapted = scored || w.lora.a >= 0;
+  BRIM_CHECK(!adapted || (!options.quantise && !x.dequantise &&
+                          !(options.residual && options.activation != ops::Activation::none)),
+             "matrix {} with an adapter: unsupported product", at.w);
   LinearOptions product = options;
   if (adapted) product.activation = ops::Activation::none;
   apply_linear(p, x, w.rows(begin, end), bias ? bias.slice_rows(begin, end) : TensorView(), y, product);
   if (!adapted) return;
-  add_low_rank(p, x.x, w.low_rank, begin, end, y);
+  if (scored)
+    add_low_rank(p, x.x, w.low_rank, begin, end, y);
+  else
+    add_lora(p, x.x, at.w, begin, end, y);
   if (options.activation != ops::Activation::none)
     ops::activate(p.e.stream, {.x = y, .y = y, .activation = options.activation});
 }
@@ -225,11 +231,11 @@ void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t b
   args.d_x = d_x;
   if (w.grad) args.d_w = w.grad.slice_rows(begin, end);
   args.d_bias = bias_grad(p, at, begin, end);
-  if (!args.d_x && !args.d_w && !args.d_bias) return;
   args.precision = w.matrix.precision;
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;
-  run_linear_grad(p, args);
+  if (args.d_x || args.d_w || args.d_bias) run_linear_grad(p, args);
+  lora_backward(p, x.x, at.w, begin, end, d_y.x, d_x);
 }
 
 void linear_backward(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y, const TensorView& d_x,
@@ -246,6 +252,7 @@ void linear_backward_input(const Pass& p, LinearParams at, const Operand& d_y, c
   ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y.x, .d_x = d_x};  // only the shape of x is used
   args.precision = w.matrix.precision;
   run_linear_grad(p, args);
+  lora_backward(p, {}, at.w, 0, w.plain.rows(), d_y.x, d_x);
 }
 
 void linear_backward_weights(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y) {

@@ -419,6 +419,13 @@ TEST_F(CudaRowsGrad, ActivationsScatterAndDropout) {
       EXPECT_TRUE(close(gd.values(), want, [&](size_t i) {
         return (eps_of(type) + 3 * kEps32) * std::fabs(want[i]) + smallest_of(type);
       }));
+      const HostTensor before = random_tensor(type, {11, 24}, 8);
+      const DeviceTensor g_sum(before);
+      dropout_rows(Gpu::stream(),
+                   {.x = gx, .y = g_sum, .dropout = drop, .factor = 0.5f, .write = GradWrite::accumulate});
+      for (size_t i = 0; i < want.size(); ++i) want[i] = before.values()[i] + 0.5 * want[i];
+      EXPECT_TRUE(close(g_sum.values(), want,
+                        [&](size_t i) { return 2 * eps_of(type) * (std::fabs(want[i]) + 1) + smallest_of(type); }));
 
       const HostTensor few = random_tensor(type, {3, 24}, 7);
       const DeviceTensor g_few(few), g_rows(int_tensor({9, 0, 4})), g_to(x);
