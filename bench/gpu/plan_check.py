@@ -3,7 +3,7 @@
 """Compares planned with measured memory in short runs with random models, tasks, lengths, precisions and limits.
 
   plan_check.py --brim PROGRAM --models DIR --texts FILE --train CSV [--runs 200] [--parallel 4] [--seed 1] [--json OUT]
-                [--families bert,mpnet,…] [--device cpu]
+                [--families bert,mpnet,…] [--device cpu] [--scoring NAMES]
 
 DIR contains tiny, minilm, distil, roberta-base and roberta-large from bench/gpu/make_model.py; CSV has columns text and label.
 Training runs are plain, with validation, with a teacher, of taggers, or multi-label. Memory is NVML's figure for the process,
@@ -13,6 +13,9 @@ during it; this fails also if the other process was too late.
 
 With --families, --runs is per family (models FAMILY-tiny and FAMILY-minilm from make_model.py); includes pairs, without the other
 process. With --device cpu, memory is the maximum resident set size.
+
+With --scoring, runs only score, with the models NAMES of DIR on a CPU: random precisions (mostly int8), limits, threads, numbers
+of texts, shares of repeated texts, and sizes of --cache.
 """
 import argparse
 import csv
@@ -65,6 +68,8 @@ def command(args, case, out):
         base += ["--memory-limit", f"{case['limit']}GiB"]
     if case["fill"]:
         base += ["--fill"]
+    if "cache" in case:
+        base += ["--cache", case["cache"], "--threads", str(case["threads"])]
     if case["task"] == "score":
         pairs = case.get("kind") == "pairs" and args.families
         rows = [f"{args.work}/pairs.csv", "--pair-column", "other"] if pairs else [case.get("texts", args.texts)]
@@ -149,7 +154,25 @@ def family_cases(args):
                        precision=r.choice(["fp32"] if cpu and task == "train" else ["fp32", "bf16", "int8"] if cpu else ["fp32", "tf32", "bf16", "fp16"] + ["fp8"]))
 
 
+def scoring_cases(args):
+    r = random.Random(args.seed)
+    lines = [line for line in open(args.texts, encoding="utf-8").read().splitlines() if line.strip()]
+    for index in range(args.runs):
+        rows, repeated = r.choice([50, 500, 2000]), r.choice([0, 0.3])
+        chosen = r.sample(lines, min(len(lines), rows))
+        chosen += r.choices(chosen, k=int(repeated * rows))
+        texts = f"{args.work}/texts{index}.txt"
+        with open(texts, "w", encoding="utf-8") as f:
+            f.writelines(f"{line}\n" for line in chosen)
+        yield dict(task="score", kind="rows", model=r.choice(args.scoring), limit=r.choice([0, 0.15, 0.25, 0.5, 1]), fill=False, texts=texts, repeated=repeated,
+                   rows=rows, length=r.choice([32, 64, 128, 256, 512]), precision=r.choice(["int8", "int8", "bf16", "fp32"]), cache=r.choice(["0", "1MiB", "16MiB", "64MiB"]),
+                   threads=r.choice([1, 2]))
+
+
 def cases(args):
+    if args.scoring:
+        yield from scoring_cases(args)
+        return
     if args.families:
         yield from family_cases(args)
         return
@@ -238,8 +261,11 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--json")
     a.add_argument("--families", type=lambda names: names.split(","), default=[])
+    a.add_argument("--scoring", type=lambda names: names.split(","), default=[])
     a.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = a.parse_args()
+    if args.scoring:
+        args.device = "cpu"
     os.makedirs(args.work, exist_ok=True)
     write_data(args)
     gpu, peaks, stop = None if args.device == "cpu" else Gpu(), {}, threading.Event()
@@ -261,7 +287,7 @@ def main():
     begin = time.time()
     [t.start() for t in threads]
     [t.join() for t in threads]
-    beside = [] if args.families else beside_another(args, gpu, peaks)
+    beside = [] if args.families or args.scoring else beside_another(args, gpu, peaks)
     stop.set()
     ran = [r for r in results if r["code"] == 0]
     unfit = [r for r in results if r["code"] == 5]
@@ -271,7 +297,7 @@ def main():
     over_plan = [r for r in held if not r["planned"] or r["held"] > r["planned"]]
     late = [r for r in beside if not r["in_time"]]
     unseen = [r for r in held if r["held"] == 0]
-    kinds_wanted = FAMILY_KINDS if args.families else KINDS
+    kinds_wanted = [] if args.scoring else FAMILY_KINDS if args.families else KINDS
     kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in kinds_wanted}
     missing = [k for k in kinds_wanted if args.runs >= 50 and not kinds[k]]
     loose = [r for r in ran if r["planned"] and r["planned"] - r["held"] > max(0.02 * r["planned"], 32 * MIB)]
