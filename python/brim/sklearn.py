@@ -130,8 +130,8 @@ class BrimClassifier(_Base):
 
     def _classifier(self) -> Classifier:
         if self._opened is None:
-            self._opened = Classifier(self.training_.output_dir, device=self.device, threads=self.threads,
-                                      memory_limit=self.memory_limit)
+            self._opened = self.training_.classifier(device=self.device, threads=self.threads,
+                                                     memory_limit=self.memory_limit)
         return self._opened
 
     def _order(self, names: list[str]) -> None:

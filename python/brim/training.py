@@ -54,8 +54,12 @@ class Training:
         return re.findall(r"<svg .*?</svg>", page, re.S)
 
     def classifier(self, **settings: Any) -> Classifier:
-        """Opens the trained model; `settings` are those of Classifier."""
-        return Classifier(self.output_dir, **settings)
+        """Opens the trained model, or the base model with the trained adapter; `settings` are those of Classifier."""
+        adapter = pathlib.Path(self.output_dir) / "adapter_config.json"
+        if not adapter.is_file():
+            return Classifier(self.output_dir, **settings)
+        base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        return Classifier(base, adapter=self.output_dir, **settings)
 
     def _summary(self) -> str:
         best = self.figures["best_metric"]
