@@ -207,8 +207,10 @@ def series():
         b"id,V1,V2\nA,1,2\nB,3,\n", b"ds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n",
         b"date,a,b\n2016-07-01 00:00:00,5.5,30\n2016-07-01 01:00:00,,31\n",
         b'{"item_id":"T","start":"2012-01-01","target":[1, null, 3],"freq":"M"}\n',
-        b"ds,y\n2015-01-31,1\n2015-02-28,2\n2015-04-30,4\n"]
-    return first_byte([b"x", b"K", b"}"], tables)
+        b"ds,y\n2015-01-31,1\n2015-02-28,2\n2015-04-30,4\n",
+        b"unique_id,ds,y,p,q,r\nA,1,1,5,6,7\nA,2,2,5,,7\nA,3,,5,,\nB,1,1,,2,3\nB,2,2,4,2,3\n",
+        b'{"item_id":"T","target":[1,null,3],"p":[1,2,3,4],"q":[1,null,2],"r":5}\n']
+    return first_byte([b"x", b"-", b"}", b"Z", b"<"], tables)
 
 
 def timestamps():

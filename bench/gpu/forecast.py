@@ -176,6 +176,21 @@ def fast():
     row("weekly `fast`, 8 lanes, whole process", f"{seconds:.2f} s, exit {code} · {figures(scores('fast', train, last, out, 1)) if code == 0 else last_line('fast')}")
 
 
+def weekly_defaults():
+    """Data, horizon and frequency only against the fixed steps of the presets: mean OWA over the last four horizons of train."""
+    tries = {"defaults": ["--freq", "W", *(steps(1500) if a.tiny else [])], "fast": ["--held-out", "0", *steps(1500)], "paper": ["--preset", "paper", "--held-out", "0", *steps(5000)]}
+    for title, how in tries.items():
+        owa, took = [], []
+        for k in range(4):
+            train, last = hold_back("m4_weekly_train.csv", 13, 13 * k)
+            out = fresh("weekly_defaults")
+            code, seconds, _ = brim("weekly_defaults", "train", "--data", train, "--horizon", "13", *how, *TINY, "--memory-limit", "12GB", "-o", out, timeout=150)
+            e = scores("weekly_defaults", train, last, out, 1) if code == 0 else None
+            owa.append(e["owa"] if e else float("inf"))
+            took.append(seconds)
+        row(f"weekly, last four horizons of train, {title}", f"mean OWA {sum(owa) / 4:.4f} ({', '.join(f'{x:.4f}' for x in owa)}) · {max(took):.1f} s")
+
+
 EIGHT = ["AAPL", "AMZN", "BA", "GE", "GOOG", "JPM", "MSFT", "XOM"]
 FOLDS = ["--horizon", "5", "--input-size", "20", "--losses", "mae", "--n-blocks", "3", "--mlp-units", "64,64,64,64", "--batch-size", "256", "--target-column", "Close"]
 DATA8 = fresh("eight")
@@ -305,7 +320,7 @@ def kills():
 
 
 def plans():
-    """Compares planned memory with NVML's figure for the process, for random shapes and limits."""
+    """Compares planned memory with NVML's figure for the process, for random shapes, limits and covariates."""
     sys.path.insert(0, HERE)
     from plan_check import Gpu, watch
     gpu, peaks, stop = Gpu(), {}, threading.Event()
@@ -317,7 +332,8 @@ def plans():
         # Weight initialization runs at 200 million per second on the host; keep it to a few seconds.
         while nfolds > 1 and (nfolds + 1) * members * blocks * 4 * width * width > 6e8:
             nfolds = {40: 9, 9: 3, 3: 1}[nfolds]
-        cases.append((i, limit, blocks, width, windows, lookback, nfolds, precision, members))
+        columns = r.choice([[], ["--future-columns", "Open"], ["--past-columns", "Volume,High"], ["--future-columns", "Open,Low", "--past-columns", "Volume", "--calendar"]])
+        cases.append((i, limit, blocks, width, windows, lookback, nfolds, precision, members, columns))
     cases.sort(key=lambda c: c[1])  # largest limits first; small ones fill the remaining memory
     free_gib = 120  # GiB available to concurrent runs
     changed = threading.Condition()
@@ -341,11 +357,11 @@ def plans():
                     free_gib += case[1]
                     changed.notify_all()
 
-    def one_plan(i, limit, blocks, width, windows, lookback, nfolds, precision, members):
+    def one_plan(i, limit, blocks, width, windows, lookback, nfolds, precision, members, columns):
         out = fresh(f"plan{i}")
         command = [a.brim, "forecast", "roll", "--data", DATA8, "--target-column", "Close", "--horizon", "5", "--input-size", str(lookback), "--losses", "mae",
                    "--repeats", str(members), "--n-blocks", str(blocks), "--mlp-units", ",".join([str(width)] * 4), "--batch-size", str(windows), "--folds", str(nfolds),
-                   "--max-steps", "3", "--precision", precision, "--memory-limit", f"{limit}GiB", "--device", ON, "-o", out]
+                   "--max-steps", "3", *columns, "--precision", precision, "--memory-limit", f"{limit}GiB", "--device", ON, "-o", out]
         p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             _, err = p.communicate(timeout=45)
@@ -358,7 +374,7 @@ def plans():
         shutil.rmtree(out, ignore_errors=True)
 
     for precision in ("bf16", "tf32", "fp32"):  # measures the size of the CUDA context once
-        one_plan(-1, 4, 3, 64, 64, 20, 1, precision, 1)
+        one_plan(-1, 4, 3, 64, 64, 20, 1, precision, 1, [])
     threads = [threading.Thread(target=worker) for _ in range(max(2, len(CORES) - 2))]
     [t.start() for t in threads]
     [t.join() for t in threads]
@@ -472,7 +488,7 @@ if HAS_GPU:
 model_name = [x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")]
 row("cores", f"{len(CORES)} of {model_name[0] if model_name else os.uname().machine}" + (", AMX" if "amx_bf16" in open("/proc/cpuinfo").read() else ""))
 after(core, two_cores, precision, core_fp32)  # on dedicated cores
-for timed in (warm, lanes, folds, weekly, loop, large_loop, fast):  # exclusive use of the GPU
+for timed in (warm, lanes, folds, weekly, loop, large_loop, fast, weekly_defaults):  # exclusive use of the GPU
     part(timed)
 gpu_parts = len(started)
 after(hourly)

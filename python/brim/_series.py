@@ -45,7 +45,7 @@ class Types:
 class Table:
     """The columns of a table of series, checked and sorted by time."""
 
-    def __init__(self, name: str, rows: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, name: str, rows: Any, settings: dict[str, Any], covariates: Sequence[str] = ()) -> None:
         rows = _with_index(collected(rows))
         keys = _column_keys(rows)
         if keys is None:
@@ -61,10 +61,11 @@ class Table:
         ident = _named("id_column", settings, names, _IDS)
         time = _named("time_column", settings, names, _TIMES)
         target = _named("target_column", settings, names, _TARGETS)
-        is_long = target is not None and (ident or time) is not None and settings.get("layout") in (None, "auto", "long")
+        has_values = target is not None or name == "futr_df"  # which has only covariates
+        is_long = has_values and (ident or time) is not None and settings.get("layout") in (None, "auto", "long")
         if is_long:
             if name != "forecasts":  # which have a column per model
-                self._keep([one for one in (ident, time, target) if one is not None])
+                self._keep([one for one in (ident, time, target, *covariates) if one is not None])
             self._sort(ident, time)
         if is_long and ident is not None:
             self._read_ids(name, self._column(ident))

@@ -25,6 +25,8 @@ from .errors import Error, UsageError, renamed
 from .training import _paths
 _log = logging.getLogger("brim")
 _ARGUMENTS = {"forecast": "forecasts", "output": "output_dir"}  # settings with another name here
+_READING = ("freq", "id_column", "time_column", "target_column", "layout", "gaps")  # settings that predict needs too
+_COVARIATES = {"futr_exog_list": "future_columns", "hist_exog_list": "past_columns", "stat_exog_list": "static_columns"}
 
 
 class Forecasts:
@@ -78,7 +80,8 @@ class NBEATS:
     `h`: points to forecast. `input_size`: points of input; default: an ensemble of several. `output_dir`: directory of the
     model; default: a temporary one. `alias`: name of the forecasts' column.
     `settings`: those of `train`, for example max_steps=500, learning_rate=1e-3, batch_size=256, random_seed=1,
-    stack_types=["trend", "seasonality"], n_blocks=3, mlp_units=512, scaler_type="last", preset="paper", device="cpu".
+    stack_types=["trend", "seasonality"], n_blocks=3, mlp_units=512, scaler_type="last", preset="paper", device="cpu", and
+    covariates: futr_exog_list=["price"], hist_exog_list=["visits"], stat_exog_list=["region"], categorical=["region"].
     """
 
     @checked
@@ -101,14 +104,16 @@ class NBEATS:
         return self
 
     @checked
-    def predict(self, df: Any = None, *, level: Sequence[float] | None = None) -> Any:
+    def predict(self, df: Any = None, *, futr_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecasts after the end of the series of `fit`, or of others, with prediction intervals of these levels in percent.
+        `futr_df` has the future covariates of the points to forecast: unique_id, ds and the columns.
         Returns a frame of the library of the data (pandas, polars), or Forecasts."""
         if self._model is None:
             raise UsageError("this NBEATS is not fitted", "call fit(df) first")
         data = self._data if df is None else df
-        frequency = {"freq": self.settings["freq"]} if "freq" in self.settings else {}
-        return _like(data, predict(data, model=self._model, level=_levels(level), alias=self.alias, **frequency))
+        reading = {name: self.settings[name] for name in _READING if name in self.settings}
+        found = predict(data, model=self._model, futr_df=futr_df, level=_levels(level), alias=self.alias, **reading)
+        return _like(data, found)
 
     @checked
     def cross_validation(self, df: Any, *, n_windows: int = 1, step_size: int = 1, level: Sequence[float] | None = None,
@@ -149,13 +154,16 @@ def _like(data: Any, found: Forecasts) -> Any:
 
 
 @checked
-def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, **settings: Any) -> Forecasts:
+def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, futr_df: Any = None,
+            **settings: Any) -> Forecasts:
     """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive,
-    naive2, theta, ets or auto."""
+    naive2, theta, ets or auto. `futr_df` has the future covariates of the points to forecast, unless they are rows of
+    `data` without a target."""
     _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
     _check_horizon(horizon, 0 if os.path.isdir(path("model", model)) else 1)
     given = {"model": path("model", model), "horizon": horizon or None, **settings}
-    found, types = _run(_brim.predict_series, {"data": data}, given)
+    tables = {"data": data} if futr_df is None else {"data": data, "futr_df": futr_df}
+    found, types = _run(_brim.predict_series, tables, given)
     return _table(found, types)
 
 
@@ -209,6 +217,7 @@ def _refuse_output(settings: dict[str, Any], remedy: str) -> None:
 
 def _run(call: Callable[[list[tuple[str, str]], Any], Any], tables: dict[str, Any], settings: dict[str, Any]) -> tuple[Any, Types | None]:
     """Returns the result of the call, and the types of the first table; None for files."""
+    settings = {_COVARIATES.get(name, name): value for name, value in settings.items()}
     given = _settings(settings)
     with contextlib.ExitStack() as written:
         names: dict[str, str] = {}
@@ -216,7 +225,7 @@ def _run(call: Callable[[list[tuple[str, str]], Any], Any], tables: dict[str, An
         for name, rows in tables.items():
             paths, of_table = written.enter_context(_files(name, rows, settings))
             types.append(of_table)
-            given += [(name, file) for file in paths]
+            given += [("data" if name == "futr_df" else name, file) for file in paths]
             if of_table is not None:
                 names[paths[0]] = _ARGUMENTS.get(name, name)
         try:
@@ -250,6 +259,19 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
     return given
 
 
+def _covariates(settings: dict[str, Any]) -> list[str]:
+    """Covariates of the settings and of the model. Other columns of a table have no effect."""
+    names: list[str] = []
+    for key in _COVARIATES.values():
+        given = settings.get(key) or []
+        names += given.split(",") if isinstance(given, str) else [str(one) for one in given]
+    for model in (settings.get("model"), settings.get("from")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # reported by the library
+            config = json.loads((pathlib.Path(str(model)) / "config.json").read_text(encoding="utf-8"))
+            names += [str(column["name"]) for column in config.get("covariates", {})["columns"]]
+    return names
+
+
 @contextlib.contextmanager
 def _files(name: str, rows: Any, settings: dict[str, Any]) -> Iterator[tuple[list[str], Types | None]]:
     """Yields file names unchanged, or the name of a temporary file with a table and its types."""
@@ -257,7 +279,7 @@ def _files(name: str, rows: Any, settings: dict[str, Any]) -> Iterator[tuple[lis
     if paths is not None:
         yield paths, None
         return
-    table = Table(_ARGUMENTS.get(name, name), rows, settings)
+    table = Table(_ARGUMENTS.get(name, name), rows, settings, _covariates(settings))
     with tempfile.TemporaryDirectory(prefix="brim-") as folder:
         file = pathlib.Path(folder) / f"{name}.csv"  # the id of the series, if there is no id column
         table.write(file)

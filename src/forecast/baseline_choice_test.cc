@@ -136,23 +136,52 @@ TEST(Trial, HoldsOutAsManyHorizonsAsMostSeriesAllow) {
 }
 
 TEST(Trial, FitsHistoryAndStepsToTheData) {
-  EXPECT_EQ(tried_steps(1500), (std::vector<int64_t>{30, 100, 300, 1500}));
-  EXPECT_EQ(tried_steps(3), (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(tried_histories(20), (std::vector<double>{1.5, 5}));
-  EXPECT_EQ(tried_histories(6.4), (std::vector<double>{1.5, 20}));
+  EXPECT_EQ(tried_steps(1500, 2), (std::vector<int64_t>{30, 100, 300, 1500}));
+  EXPECT_EQ(tried_steps(3, 2), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(tried_steps(1500, 1), std::vector<int64_t>{300}) << "one horizon is not enough to compare them";
+  const auto histories = [](double first, const char* frequency, int points) {
+    ForecastSettings s;
+    s.horizon = 4;
+    s.freq = rows::parse_frequency(frequency);
+    return tried_histories(first, s, walks(2, points));
+  };
+  EXPECT_EQ(histories(20, "Y", 100), (std::vector<double>{1.5, 5}));
+  EXPECT_EQ(histories(6.4, "Y", 100), (std::vector<double>{1.5, 20}));
+  EXPECT_EQ(histories(1000, "D", 4000), (std::vector<double>{10, 100}));
+  EXPECT_EQ(histories(1000, "D", 200), std::vector<double>{10}) << "100 horizons are the whole series, too";
+  EXPECT_TRUE(histories(20, "D", 40).empty()) << "all are the whole series";
   const SeriesStore small = walks(100, 20), large = walks(2000, 20);
   const auto history = [](const SeriesStore& series, const char* frequency, double given) {
     ForecastSettings s;
     s.horizon = 20;
     s.freq = rows::parse_frequency(frequency);
     s.history_size = given;
-    fit_history(s, series);
+    const bool fitted = fit_history(s, series);
+    EXPECT_EQ(fitted, s.history_size != given);
     return s.history_size;
   };
   EXPECT_EQ(history(small, "Y", 0), 20);
   EXPECT_EQ(history(large, "Q", 0), 1.5);
   EXPECT_EQ(history(small, "Y", 3), 3) << "given";
-  EXPECT_EQ(history(small, "D", 0), 0) << "left to the preset";
+  EXPECT_EQ(history(walks(1, 30), "H", 0), 2500);
+  EXPECT_EQ(history(small, "D", 0), 25);
+  EXPECT_EQ(history(large, "D", 0), 0) << "many windows are left to the preset";
+}
+
+TEST(Trial, FitsLookbacksToShortSeries) {
+  const auto lookbacks = [](int64_t points, const std::vector<std::pair<const char*, const char*>>& given) {
+    ForecastSettings s;
+    s.horizon = 4;
+    for (const auto& [key, value] : given) apply_setting(s, key, value);
+    fit_lookbacks(s, walks(3, points));
+    return s.lookbacks;
+  };
+  EXPECT_EQ(lookbacks(59, {}), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_TRUE(lookbacks(60, {}).empty()) << "left to the preset";
+  EXPECT_EQ(lookbacks(59, {{"lookbacks", "7"}}), std::vector<int64_t>{7});
+  EXPECT_TRUE(lookbacks(59, {{"input_size", "9"}}).empty());
+  EXPECT_TRUE(lookbacks(59, {{"preset", "paper"}}).empty());
+  EXPECT_TRUE(lookbacks(59, {{"season", "8"}}).empty()) << "the loss MASE needs more than a season";
 }
 
 TEST(HeldOut, ErrorsOfAModelKeepTheirQuantiles) {

@@ -363,10 +363,6 @@ std::vector<Setting<S>> rows_of_table() {
   return all;
 }
 
-// Steps and history per frequency follow the N-BEATS experiments: long series of high frequencies use more history and
-// fewer steps.
-bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
-
 // Lists of one-byte values are spans of constants: for vectors, GCC 13 emits a false overflow warning here.
 struct PresetValues {
   std::span<const StackKind> stacks;
@@ -375,6 +371,7 @@ struct PresetValues {
   int64_t batch;
   std::vector<int64_t> lookbacks;
   std::span<const ForecastLoss> losses;
+  // By frequency, as in the N-BEATS experiments: long series of high frequencies use more history and fewer steps.
   int64_t slow_steps, fast_steps;
   double history = 10;  // except for slow frequencies
 };
@@ -397,6 +394,8 @@ PresetValues values_of(Preset preset) {
 }
 
 }  // namespace
+
+bool is_slow(const Frequency& f) { return f.unit == Frequency::Unit::month; }
 
 const char* warm_start_name(WarmStart warm) {
   constexpr const char* names[] = {"none", "anchor", "chain"};

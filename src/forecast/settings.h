@@ -91,6 +91,9 @@ std::string apply_setting(ForecastSettings& settings, std::string_view key, std:
 // top-level blocks belong to other programs and are listed in a note.
 std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path);
 
+// Months and longer.
+bool is_slow(const rows::Frequency& frequency);
+
 // Fills in missing settings by preset and frequency: history and steps matter as much as width, and differ by
 // frequency. Returns notes for the user.
 std::vector<std::string> apply_preset(ForecastSettings& settings, const rows::Frequency& frequency);

@@ -128,6 +128,8 @@ TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
   EXPECT_HAS(error_in("horizn: 3\n"), "unknown key horizn");
   EXPECT_HAS(error_in("horizon: 3\nhorizon: 4\n"), "a.yaml:2: duplicate key horizon");
   EXPECT_HAS(error_in("horizon: [3, 4]\n"), "takes one value");
+  EXPECT_HAS(error_in("horizon: 3\nlevel: [80, 101]\n"),
+             "a.yaml:2: level: 80,101: must be percentages between 0 and 100");
 }
 
 TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {
@@ -171,6 +173,10 @@ TEST(ForecastSettings, ErrorsNameTheKeyAndExpectedValue) {
                                                                                    {"layout", "tall"},
                                                                                    {"gaps", "zero"},
                                                                                    {"level", "100"},
+                                                                                   {"level", "0"},
+                                                                                   {"level", "80,-5"},
+                                                                                   {"level", "nan"},
+                                                                                   {"level", "high"},
                                                                                    {"lookbacks", "7..2"},
                                                                                    {"lookbacks", "0"},
                                                                                    {"lookbacks", ""},

@@ -169,22 +169,46 @@ int64_t trial_origins(const ForecastSettings& s, const SeriesStore& series, int6
 }
 
 bool fit_history(ForecastSettings& s, const SeriesStore& series) {
-  constexpr double kWindows = 50'000, kLeast = 1.5, kMost = 20;
-  if (s.history_size > 0 || s.freq.value_or(series.frequency()).unit != rows::Frequency::Unit::month) return false;
-  const double windows_per_horizon = static_cast<double>(series.size() * s.horizon);
-  s.history_size = std::round(10 * std::clamp(kWindows / windows_per_horizon, kLeast, kMost)) / 10;
+  constexpr double kWindows = 50'000, kSlowLeast = 1.5, kSlowMost = 20, kPreset = 10, kAlike = 1.5;
+  if (s.history_size > 0) return false;
+  const double fitted = kWindows / static_cast<double>(series.size() * s.horizon);
+  if (is_slow(s.freq.value_or(series.frequency()))) {
+    s.history_size = std::round(10 * std::clamp(fitted, kSlowLeast, kSlowMost)) / 10;
+    return true;
+  }
+  if (fitted < kAlike * kPreset) return false;
+  s.history_size = std::round(fitted);
   return true;
 }
 
-std::vector<double> tried_histories(double first) {
+void fit_lookbacks(ForecastSettings& s, const SeriesStore& series) {
+  constexpr int64_t kShort = 15;  // horizons
+  constexpr int64_t kLeast = 2;
+  if (s.preset != Preset::fast || !s.lookbacks.empty() || s.input_size > 0) return;
+  if (season_for(s, series.frequency()) >= kLeast * s.horizon) return;  // the loss MASE needs longer windows
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < series.size(); ++i) lengths.push_back(static_cast<int64_t>(series.series(i).size()));
+  const auto median = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::nth_element(lengths.begin(), median, lengths.end());
+  if (*median < kShort * s.horizon) s.lookbacks = {kLeast, 3, 4, 5};
+}
+
+std::vector<double> tried_histories(double first, const ForecastSettings& s, const SeriesStore& series) {
   constexpr double kAlike = 1.5;
+  size_t points = 0;
+  for (int64_t i = 0; i < series.size(); ++i) points = std::max(points, series.series(i).size());
+  const double longest = std::ceil(static_cast<double>(points) / static_cast<double>(s.horizon));
+  const double own = std::min(first, longest);
   std::vector<double> all;
-  for (const double history : {1.5, 5.0, 20.0})
-    if (history > kAlike * first || first > kAlike * history) all.push_back(history);
+  for (const double history :
+       is_slow(s.freq.value_or(series.frequency())) ? std::vector{1.5, 5.0, 20.0} : std::vector{10.0, 100.0})
+    if (const double other = std::min(history, longest); other > kAlike * own || own > kAlike * other)
+      all.push_back(history);
   return all;
 }
 
-std::vector<int64_t> tried_steps(int64_t steps) {
+std::vector<int64_t> tried_steps(int64_t steps, int64_t origins) {
+  if (origins < 2) return {std::max<int64_t>(1, steps / 5)};
   std::vector<int64_t> all;
   for (const int64_t part : {50, 15, 5, 1})
     if (const int64_t some = std::max<int64_t>(1, steps / part); all.empty() || some > all.back()) all.push_back(some);

@@ -47,15 +47,21 @@ struct Trial {
 // series.
 int64_t trial_origins(const ForecastSettings& settings, const SeriesStore& series, int64_t season);
 
-// Sets the history of monthly, quarterly and yearly series by their number, unless it is given: a small set needs more
-// than its last windows. Returns whether it has. Call before apply_preset().
+// Sets the history, unless it is given, to about 50,000 windows: small sets need more than their last windows, and
+// large ones of slow frequencies fewer. Depends on the number of series, not on their lengths, so that a rolling run
+// can be extended. Returns whether it has set it. Call before apply_preset().
 bool fit_history(ForecastSettings& settings, const SeriesStore& series);
 
-// Numbers of steps to try, ascending: those of the settings, and a fifth to a fiftieth of them.
-std::vector<int64_t> tried_steps(int64_t steps);
+// Sets shorter lookbacks than those of the `fast` preset for short series, unless they are given: inputs should not
+// begin before most of the series. Call before apply_preset().
+void fit_lookbacks(ForecastSettings& settings, const SeriesStore& series);
 
-// Histories to try besides this one, in horizons.
-std::vector<double> tried_histories(double first);
+// Numbers of steps to try, ascending: those of the settings, and a fifth to a fiftieth of them. With fewer than two
+// held-out horizons a fifth only, because one horizon is not enough to compare them.
+std::vector<int64_t> tried_steps(int64_t steps, int64_t origins);
+
+// Histories to try besides `first`, in horizons: those that give other windows.
+std::vector<double> tried_histories(double first, const ForecastSettings& settings, const SeriesStore& series);
 
 // Trains on the series without their last `origins` horizons. `members` describes the lanes and stays untrained. With
 // `combine`, the mean of models with the lowest error is chosen, otherwise N-BEATS. Resumes like train_ensemble().

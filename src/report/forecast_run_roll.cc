@@ -100,7 +100,7 @@ RolledText roll_forecaster(ForecastSettings s, ForecastRows* rows, const Forecas
   const std::optional<int64_t> first_cutoff = first_cutoff_of(s);
   if (s.folds == 0 && !s.extend) fail(ErrorCode::usage, Remedy{"set `folds=3`"}, "`folds` is required");
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", context);
-  for (const std::string& note : apply_preset(s, store.frequency())) observer.note(note);
+  choose_settings(s, store, observer);
   const forecast::NbeatsModel members = ensemble_of(s, store);
   const forecast::RollPlan plan = plan_roll(s, store, members, first_cutoff);
   forecast::EnsembleDevice on(s);

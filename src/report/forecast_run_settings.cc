@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of forecasting runs by command, for flags and for callers of the library.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
+#include "forecast/trial.h"
 #include "report/forecast_run.h"
 
 namespace brim::report {
@@ -115,6 +119,15 @@ ForecastSettings read_forecast_settings(ForecastCommand command, const std::stri
   check_settings(settings);
   if (settings.data.empty()) fail(ErrorCode::usage, Remedy{"set `data=FILE`"}, "no data");
   return settings;
+}
+
+bool choose_settings(ForecastSettings& s, const forecast::SeriesStore& store, ForecastObserver& observer) {
+  const bool fits_history = forecast::fit_history(s, store);
+  if (fits_history)
+    observer.note(fmt::format("history: {:g} horizons for {} series (set another with `history_size`)", s.history_size,
+                              format_count(store.size())));
+  for (const std::string& note : apply_preset(s, store.frequency())) observer.note(note);
+  return fits_history;
 }
 
 }  // namespace brim::report

@@ -127,10 +127,10 @@ forecast::Trial try_once(const ForecastSettings& s, const forecast::NbeatsModel&
 // Tries other histories with the chosen number of steps, and sets the one with the lowest error.
 void try_histories(ForecastSettings& s, bool combine, forecast::Trial& best, const TrialRun& run) {
   constexpr int64_t kMostSteps = 300;  // more would take longer than the training
-  if (s.max_steps > kMostSteps) return;
+  if (s.max_steps > kMostSteps || best.origins < 2) return;
   double chosen = s.history_size;
   std::string tried = fmt::format("{:.3f} with {:g}", best.scores[0].error, chosen);
-  for (const double history : forecast::tried_histories(chosen)) {
+  for (const double history : forecast::tried_histories(chosen, s, run.store)) {
     s.history_size = history;
     forecast::Trial trial = try_once(s, ensemble_of(s, run.store), best.origins, combine,
                                      run.state / fmt::format("trial-{}-{:g}", s.max_steps, history), run);
@@ -157,11 +157,12 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
            "{}: `model=auto` compares models on held-out horizons, for which the series are too short", s.data[0]);
     if (s.held_out > 0)
       observer.note("the series are too short to hold out a horizon: the model cannot forecast intervals");
+    if (s.held_out > 0 && !steps_given) s.max_steps = forecast::tried_steps(s.max_steps, origins)[0];
     return {};
   }
   const bool traced = Timeline::enabled();
   Timeline::enable(false);  // a trace shows the training only
-  const std::vector<int64_t> all = steps_given ? std::vector{s.max_steps} : forecast::tried_steps(s.max_steps);
+  const std::vector<int64_t> all = steps_given ? std::vector{s.max_steps} : forecast::tried_steps(s.max_steps, origins);
   forecast::Trial best;
   std::string tried;
   int64_t best_steps = s.max_steps;
@@ -183,8 +184,9 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
   observer.line(fmt::format("held out: {} of {} series · MASE: {}", format_count(origins, "horizon"),
                             format_count(best.series), line));
   if (!steps_given)
-    observer.line(fmt::format("steps: {} (error relative to naive: {}; set another number with `max_steps`)",
-                              format_count(best_steps), tried));
+    observer.line(fmt::format("steps: {} ({}error relative to naive: {}; set another number with `max_steps`)",
+                              format_count(best_steps),
+                              origins < 2 ? "too few horizons are held out for a choice; " : "", tried));
   if (combine) observer.line("forecasts: " + best.scores[best.chosen].name);
   return best;
 }
@@ -318,8 +320,12 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
   const SeriesStore store = read_store(
       s.data, continued ? reader_options_for(s, s.from, base.covariates) : s.reader_options(), "data", context);
   const bool steps_given = s.max_steps > 0 || s.epochs > 0;
-  const bool fits_history = forecast::fit_history(s, store);
-  for (const std::string& note : apply_preset(s, store.frequency())) context.observer.note(note);
+  const bool lookbacks_given = !s.lookbacks.empty();
+  forecast::fit_lookbacks(s, store);
+  if (!lookbacks_given && !s.lookbacks.empty())
+    context.observer.note(fmt::format("lookbacks: {} horizons for short series (set others with `lookbacks`)",
+                                      fmt::join(s.lookbacks, ", ")));
+  const bool fits_history = choose_settings(s, store, context.observer);
   if (continued && !steps_given) s.max_steps = std::max<int64_t>(1, s.max_steps / kFurtherShare);
   forecast::NbeatsModel model = continued ? continued_ensemble(s, store, std::move(base)) : ensemble_of(s, store);
   forecast::EnsembleDevice on(s);

@@ -262,12 +262,16 @@ TEST(SeriesReader, StopsOnRequest) {
 }
 
 TEST(SeriesReader, Fuzz) {
-  drive_fuzz(fuzz_series,  // x: everything detected; K: without times; }: gaps are errors
+  // x: everything detected; -: without times; }: gaps are errors; Z and <: covariates that are numbers and categories
+  drive_fuzz(fuzz_series,
              {"xunique_id,ds,y\nA,2016-07-01,1\nA,2016-07-02,2\nB,2016-07-05,3\nB,2016-07-06,4\n",
-              "xid,V1,V2\nA,1,2\nB,3,\n", "Kds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n",
+              "xid,V1,V2\nA,1,2\nB,3,\n", "-ds,unique_id,y\n1,A,1\n1,B,10\n2,A,2\n2,B,20\n",
               "xdate,a,b\n2016-07-01 00:00:00,5.5,30\n2016-07-01 01:00:00,,31\n",
               "x{\"item_id\":\"T\",\"start\":\"2012-01-01\",\"target\":[1, null, 3],\"freq\":\"M\"}\n",
-              "}ds,y\n2015-01-31,1\n2015-02-28,2\n2015-04-30,4\n", "x.5,1.5\n.25,1\n"},
+              "}ds,y\n2015-01-31,1\n2015-02-28,2\n2015-04-30,4\n", "x.5,1.5\n.25,1\n",
+              "Zunique_id,ds,y,p,q,r\nA,1,1,5,6,7\nA,2,2,5,,7\nA,3,,5,,\nB,1,1,,2,3\nB,2,2,4,2,3\n",
+              "<unique_id,ds,y,p,q,r\nA,1,1,x,6,e\nA,2,2,y,1,e\nA,3,,x,,\n",
+              "Z{\"item_id\":\"T\",\"target\":[1,null,3],\"p\":[1,2,3,4],\"q\":[1,null,2],\"r\":5}\n"},
              4000);
 }
 

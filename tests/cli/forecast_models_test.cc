@@ -112,6 +112,46 @@ TEST_F(ForecastModels, IntervalsOfATrainedModelCoverTheirLevel) {
           {"forecast", "predict", "--data", "known.csv", "--model", "bare", "--level", "80"});
 }
 
+TEST_F(ForecastModels, ChoosesSettingsByTheData) {
+  put("many.csv", seasonal_series(30, 40));
+  const auto train = [&](const std::string& output, std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"forecast",    "train",    "--data",       "many.csv", "--horizon", "4",          "--season",
+                 "4",           "--losses", "mae",          "-o",       output,      "--n-blocks", "1",
+                 "--mlp-units", "16,16",    "--batch-size", "32",       "--device",  "cpu"});
+    const Outcome o = brim(more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.err;
+  };
+  const std::string chosen = train("m");
+  for (const char* part : {"history: 417 horizons for 30 series", "lookbacks: 2, 3, 4, 5 horizons for short series",
+                           "held out: 2 horizons of 30 series", "(error relative to naive: ", " after 30, "})
+    EXPECT_NE(chosen.find(part), std::string::npos) << part << chosen;
+  EXPECT_EQ(nlohmann::json::parse(get("m/config.json")).at("lanes").size(), 4u);
+  const auto steps = [](const std::string& err) {
+    const size_t at = err.find("steps: ");
+    return at == std::string::npos ? "" : err.substr(at, err.find('\n', at) - at);
+  };
+  EXPECT_EQ(steps(train("again")), steps(chosen));
+  EXPECT_EQ(get("again/model.safetensors"), get("m/model.safetensors"));
+  EXPECT_NE(steps(train("one", {"--held-out", "1"})).find("steps: 300 (too few horizons"), std::string::npos);
+  const std::string given = train("given", {"--history-size", "3", "--lookbacks", "2", "--max-steps", "5"});
+  for (const char* part : {"history:", "lookbacks:", "steps: "})
+    EXPECT_EQ(given.find(part), std::string::npos) << part << given;
+}
+
+TEST_F(ForecastModels, PageOfATrainingHasTimesWindowsAndMemory) {
+  put("many.csv", seasonal_series(30, 40));
+  put("settings.yaml", "gpu_optimization:\n  gradient_accumulation_steps: 2\n");
+  auto train = small_training("many.csv", "m");
+  train.insert(train.end(), {"--config", "settings.yaml"});
+  must(train);
+  const std::string page = get("m/report.html");
+  for (const char* part : {"per epoch", "32 × 2", "memory in use before", "and after",
+                           "Accuracy on the held-out horizons", "the last held-out horizon", "80 %"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
 TEST_F(ForecastModels, ChecksPlotsBeforeForecasting) {
   put("few.csv", seasonal_series(3, 40));
   const auto predict = [](std::vector<std::string> more) {

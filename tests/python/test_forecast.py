@@ -115,6 +115,32 @@ def test_nbeats(tmp_path):
         brim.forecast.NBEATS(h=3).predict()
 
 
+def test_covariates_of_tables(tmp_path):
+    """Columns reach the program by the settings of the training, and by the model afterwards."""
+    pd = pytest.importorskip("pandas")
+    promotion = np.random.default_rng(5).integers(0, 2, 160)
+    frame = pd.DataFrame(typed(["a", "b"], pd.date_range("2024-01-01", periods=80)))
+    frame["promotion"], frame["visits"], frame["note"] = promotion, np.arange(160) % 9, "x"
+    frame["y"] += 5 * promotion
+    known, ahead = frame[frame["ds"] < "2024-03-15"], frame[frame["ds"] >= "2024-03-15"].drop(columns="y")
+    model = brim.forecast.NBEATS(h=6, input_size=12, futr_exog_list=["promotion"], hist_exog_list=["visits"], max_steps=20,
+                                 n_blocks=1, mlp_units=8, losses="mae", device="cpu", threads=1, output_dir=tmp_path)
+    with pytest.warns(UserWarning, match="forecasts: note$"):
+        model.fit(known)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert [column["name"] for column in config["covariates"]["columns"]] == ["promotion", "visits"]
+    with pytest.warns(UserWarning, match="note"):
+        found = model.predict(futr_df=ahead.iloc[::-1])
+    assert len(found) == 12 and found["ds"].iloc[0] == pd.Timestamp("2024-03-15")
+    rows = pd.concat([known, ahead]).sort_values(["unique_id", "ds"])
+    with pytest.warns(UserWarning, match="note"):
+        assert model.predict(rows).equals(found)
+    with pytest.warns(UserWarning, match="note"):
+        assert not model.predict(futr_df=ahead.assign(promotion=1 - ahead["promotion"])).equals(found)
+    with pytest.warns(UserWarning, match="note"), pytest.raises(brim.BadData, match="promotion has no value"):
+        model.predict()
+
+
 def test_an_index_of_pandas_is_read():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(series())
