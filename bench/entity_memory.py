@@ -42,7 +42,7 @@ def run(brim, case, words, rng, folder):
     result = dict(case, code=code, held_mib=round(usage.ru_maxrss / 1024, 1))
     if code != 0:
         return dict(result, error=errors.strip().splitlines()[-1:])
-    planned = json.loads(summary.read_text())["memory_planned_bytes"]
+    planned = json.loads(summary.read_text())["planned_bytes"]
     gap = planned / MIB - result["held_mib"]
     return dict(result, planned_mib=round(planned / MIB, 1), gap_mib=round(gap, 1), gap_percent=round(100 * gap / result["held_mib"], 1))
 

@@ -455,8 +455,10 @@ void GlinerHead::score_spans(const WordProducts& words, int64_t base, int64_t W,
 }
 
 GlinerHead::WordProducts GlinerHead::products_of_words(const Rows& words) const {
-  Rows both = word_->apply(words);  // [words, 2 D]: alone, and multiplied with the label
-  return {std::move(both), mix_word_->apply(first_columns(both, config_.hidden_size))};
+  WordProducts products;
+  products.first = word_->apply(words);  // [words, 2 D]: alone, and multiplied with the label
+  products.second = mix_word_->apply(first_columns(products.first, config_.hidden_size));
+  return products;
 }
 
 void GlinerHead::score_words(const WordProducts& words, int64_t base, int64_t W, const LabelSlice& labels,

@@ -69,7 +69,7 @@ TEST_F(EntitiesProgram, UsesNoMoreMemoryThanPlanned) {
   for (const char* model : {"span_rnn", "bi_span"}) {
     const Outcome run = brim(names({"--entities", "a,b", "-o", "out.csv", "--summary-json", "run.json"}, model));
     ASSERT_EQ(run.code, 0) << run.err;
-    EXPECT_LE(run.peak_kib * 1024, json_of("run.json").at("memory_planned_bytes").get<int64_t>()) << model;
+    EXPECT_LE(run.peak_kib * 1024, json_of("run.json").at("planned_bytes").get<int64_t>()) << model;
     std::filesystem::remove(folder_ / "out.csv");
   }
 }
@@ -88,7 +88,7 @@ TEST_F(EntitiesProgram, RejectsInvalidSettings) {
   EXPECT_EQ(brim(names({"--entities-file", "many.txt"}, "bi_span")).code, 0);
   for (const char* model : {"span_rnn", "bi_span"})
     for (const char* threshold : {"-0.1", "1.01", "nan"})
-      refused(2, {"threshold", threshold}, names({"--entities", "a", "--threshold", threshold}, model));
+      refused(2, {"threshold", threshold}, names({"--entities", "a", fmt::format("--threshold={}", threshold)}, model));
   refused(2, {"--threshold", "requires --entities"}, names({"--threshold", "0.5"}));
   refused(2, {"--model span_rnn", "--entities \"person,company\""}, names({}));
   refused(2, {"--entities", "GLiNER", "tiny"}, names({"--entities", "a"}, "tiny"));
