@@ -440,7 +440,8 @@ void Engine::load_gliner(plan::PlanRequest& request) {
                              bf16 ? ops::Precision::bf16 : ops::Precision::fp32);
   const int64_t words = std::max<int64_t>(EntityTask::kWordsPerGroup, gliner_config_->max_words);
   const size_t labels = options_.entities ? options_.entities->labels.size() : kUsualEntityLabels;
-  const int64_t waiting = EntityTask::kWaitingTokens * request.shape.hidden * static_cast<int64_t>(sizeof(float));
+  const int64_t waiting = EntityTask::kWaitingTokens *
+                          (request.shape.hidden * static_cast<int64_t>(sizeof(float)) + EntityTask::kBytesPerToken);
   request.head_bytes =
       gliner_->bytes() + waiting +
       std::max(1, request.device.threads) * gliner_->scratch_bytes(words, static_cast<int64_t>(labels));

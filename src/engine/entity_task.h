@@ -61,7 +61,7 @@ class EntityTask final : public LabelTask {
   // Hidden states of all tokens are kept until the head has read them: cost of a text without labels, the tokens of a
   // usual text, and all tokens of texts that wait for the head, which plans include.
   static constexpr size_t kCost = 64, kUsualTokens = 32;
-  static constexpr int64_t kWaitingTokens = 5500;
+  static constexpr int64_t kWaitingTokens = 5500, kBytesPerToken = 512;  // beside the hidden state
 
   using PreparedLabels = std::shared_ptr<const GlinerHead::Labels>;
   // Rows of the encoder's embedding table, and tokens per window.
