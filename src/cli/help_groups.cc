@@ -55,8 +55,7 @@ constexpr CommandHelp kCommands[] = {
       {"Model", "model pull task max-length teacher labels"},
       {"Training",
        "num-train-epochs max-steps batch-size learning-rate lr-scheduler-type warmup-ratio weight-decay "
-       "class-weights seed"},
-      {"LoRA", "lora-r lora-alpha lora-dropout lora-targets adapter"},
+       "class-weights lora-r seed"},
       {"Evaluation", "eval-strategy metric-for-best-model early-stopping-patience"},
       {"Device", kDevice},
       {"Other", "config quiet"}}},

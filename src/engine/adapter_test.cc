@@ -195,7 +195,8 @@ TEST_F(AdapterTest, UnloadsAndLoadsAtRunTime) {
 }
 
 TEST_F(AdapterTest, EvictsAdaptersAndTheirBaseForOtherModels) {
-  std::vector<ScorerOptions> all = {variant(8), variant(24), options("bert_sequence")};
+  std::vector<ScorerOptions> all = {variant(8), variant(24)};
+  all.resize(12, options("bert_sequence"));  // more than fit beside a batch
   for (ScorerOptions& o : all) o.in_turn = true;
   std::vector<std::vector<float>> want;
   const std::string text = make_texts(1, 4)[0];
@@ -205,16 +206,27 @@ TEST_F(AdapterTest, EvictsAdaptersAndTheirBaseForOtherModels) {
     together = ledger(*scorers[0]).reserved_bytes();
     for (const auto& scorer : scorers) want.push_back(scorer->submit({.text = text}).get().scores);
     const ModelHost& bert = engine_of(*scorers[2]).host();
-    largest = together - bert.own_bytes();  // the adapters with their base do not leave room for the other model
+    largest = together - bert.own_bytes();  // not enough for all models
   }
-  all[0].memory_limit = MemoryLimit::of_bytes(largest + (together - largest) / 2);
-  const auto scorers = open_together(all);
+  std::vector<std::shared_ptr<Scorer>> scorers;
+  for (int64_t limit = largest; scorers.empty(); limit += (together - largest) / 4 + 1) {
+    ASSERT_LT(limit, 2 * together);
+    all[0].memory_limit = MemoryLimit::of_bytes(limit);
+    try {
+      scorers = open_together(all);
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::does_not_fit) << e.what();
+    }
+  }
+  int evicted = 0;
   for (int round = 0; round < 3; ++round)
     for (size_t i = 0; i < all.size(); ++i) {
       const Prediction one = scorers[i]->submit({.text = text}).get();
       ASSERT_FALSE(one.error) << one.error->what();
       EXPECT_EQ(one.scores, want[i]) << i;
+      for (const auto& scorer : scorers) evicted += !engine_of(*scorer).host().resident();
     }
+  EXPECT_GT(evicted, 0);
   EXPECT_LE(ledger(*scorers[0]).most_reserved_bytes(), all[0].memory_limit.bytes);
 }
 

@@ -11,6 +11,7 @@ class AdapterRoutesTest : public ServiceTest {
   AdapterRoutesTest() {
     model::put_golden_model(temp_.path() / "base", "roberta_sequence");
     const auto golden = model::golden_models().parent_path() / "adapters/roberta";
+    std::filesystem::create_directories(temp_.path() / "root");
     for (const char* name : {"root/a", "root/b", "elsewhere"})
       std::filesystem::copy(golden, temp_.path() / name, std::filesystem::copy_options::recursive);
     nlohmann::json config = nlohmann::json::parse(get_file(golden / "adapter_config.json"));

@@ -70,7 +70,7 @@ TEST_F(AdapterProgram, RefusesAdaptersThatDoNotFit) {
     return all;
   };
   refused(4, {"the adapter belongs to another base model"},
-          score({"--model", "headless", "--adapter", kAdapters + "roberta"}));
+          score({"--model", "base", "--adapter", kAdapters + "deberta"}));
   refused(4, {"contains a LoRA adapter", "--model", "--adapter"}, score({"--model", kAdapters + "roberta"}));
   refused(4, {"no adapter_config.json"}, score({"--model", "base", "--adapter", "merged"}));
   refused(2, {"--adapter", "VADER"}, score({"--model", "vader", "--adapter", kAdapters + "roberta"}));

@@ -360,6 +360,7 @@ TEST_F(BadInput, RejectsMisspelledVariableInEnvFile) {
 // Tests the variables of all flags shown by help, so that new ones must be classified.
 TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
   const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
+                                         "BRIM_ADAPTERS_ROOT",
                                          "BRIM_ALLOWED_HOST",
                                          "BRIM_ALLOW_PICKLE",
                                          "BRIM_API_KEY",

@@ -136,7 +136,7 @@ TEST_F(ForecastCovariates, RefusesInvalidInput) {
   put("short.csv", shops(60, 56, false));
   refused(3, {"short.csv: line 61: series 'a': column promotion has no value at 57", "next 4 points", "blank target"},
           with({"--data", "short.csv"}));
-  put("later.csv", "unique_id,ds,y,promotion,visits,day,region\na,57,100,,,mon,west\na,58,101,1,,tue,west\n");
+  put("later.csv", "unique_id,ds,y,promotion,visits,day,region\na,57,100,,5,mon,west\na,58,101,1,7,tue,west\n");
   refused(3, {"short.csv: line 61: series 'a': column promotion has no value at 57"},
           {"forecast", "eval", "--data", "short.csv", "--actual", "later.csv", "--model", "m", "--freq", "index",
            "--device", "cpu"});

@@ -33,7 +33,7 @@ def test_the_head_is_the_adapters(base):
 
 def test_wrong_adapters_are_refused(base, tmp_path):
     with pytest.raises(brim.BadModel, match="another base model"):
-        brim.Classifier(base, adapter=ADAPTERS / "roberta", device="cpu")
+        brim.Classifier(base, adapter=ADAPTERS / "deberta", device="cpu")
     with pytest.raises(brim.UsageError):
         brim.Classifier(base, adapter=3)
     with pytest.raises(brim.UsageError):
