@@ -33,11 +33,11 @@ struct TrainFlags {
   FlagValues values;
 };
 
-int run_train(const TrainFlags& f) {
-  train::TrainSettings settings;
+// Flags override the file. Returns notes for the user.
+std::vector<std::string> read_settings(const TrainFlags& f, train::TrainSettings& settings) {
   std::vector<std::string> notes;
   if (!f.config.empty()) notes = apply_yaml(settings, f.config);
-  // Flags override the file, also for repeatable keys.
+  // Repeatable keys too are replaced, not extended.
   if (f.values.count("train") + f.values.count("train_file") > 0) settings.train_files.clear();
   if (f.values.count("val") + f.values.count("validation_file") > 0) settings.validation_files.clear();
   if (f.values.count("label_column") > 0) settings.label_columns.clear();
@@ -52,7 +52,36 @@ int run_train(const TrainFlags& f) {
   for (const auto& [key, values] : f.values)
     for (const auto& value : values)
       if (std::string note = apply_setting(settings, key, value); !note.empty()) notes.push_back(note);
-  for (const auto& note : notes) log_info("{}", note);
+  return notes;
+}
+
+void print_summary(const train::TrainSettings& settings, const train::TrainOutcome& outcome) {
+  const double seconds = std::max(1e-9, outcome.seconds);
+  print_stderr("{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
+               format_duration(outcome.seconds),
+               outcome.own_steps < outcome.steps ? fmt::format(" ({} in total)", format_count(outcome.steps)) : "",
+               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
+               format_si(static_cast<double>(outcome.tokens) / seconds));
+  print_stderr("time {}\n", to_text(outcome.time));
+  print_stderr(
+      "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
+      100 * outcome.device_busy,
+      outcome.mfu ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * *outcome.mfu, outcome.mfu_note) : "",
+      format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
+      outcome.on_card ? "used" : "peak resident", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
+  if (outcome.best_step >= 0)
+    print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
+                 outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
+                 format_count(outcome.best_step));
+  print_stderr("{} in {}{}\n", settings.lora() ? "adapter" : "model", settings.output_dir,
+               settings.task == train::TaskChoice::multi
+                   ? fmt::format(", tagger in {}/{}", settings.output_dir, train::kTagger)
+                   : "");
+}
+
+int run_train(const TrainFlags& f) {
+  train::TrainSettings settings;
+  for (const auto& note : read_settings(f, settings)) log_info("{}", note);
   find_models(settings);
 
   stop_on_signals();
@@ -88,30 +117,7 @@ int run_train(const TrainFlags& f) {
     fail(ErrorCode::interrupted,
          "interrupted at step {}, checkpoint saved; continue with --resume-from-checkpoint last",
          format_count(outcome.steps));
-  if (!f.quiet) {
-    const double seconds = std::max(1e-9, outcome.seconds);
-    print_stderr("{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
-                 format_duration(outcome.seconds),
-                 outcome.own_steps < outcome.steps ? fmt::format(" ({} in total)", format_count(outcome.steps)) : "",
-                 format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
-                 format_si(static_cast<double>(outcome.tokens) / seconds));
-    print_stderr("time {}\n", to_text(outcome.time));
-    print_stderr(
-        "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",
-        100 * outcome.device_busy,
-        outcome.mfu ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * *outcome.mfu, outcome.mfu_note)
-                    : "",
-        format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
-        outcome.on_card ? "used" : "peak resident", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
-    if (outcome.best_step >= 0)
-      print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
-                   outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
-                   format_count(outcome.best_step));
-    print_stderr("{} in {}{}\n", settings.lora() ? "adapter" : "model", settings.output_dir,
-                 settings.task == train::TaskChoice::multi
-                     ? fmt::format(", tagger in {}/{}", settings.output_dir, train::kTagger)
-                     : "");
-  }
+  if (!f.quiet) print_summary(settings, outcome);
   return 0;
 }
 

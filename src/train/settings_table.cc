@@ -142,13 +142,9 @@ SettingValue<S> gradient_checkpointing() {
   return value;
 }
 
-std::vector<Setting<S>> rows() {
-  using Level = std::optional<Recompute>;
-  using Placement = std::optional<TokenPlacement>;
-  const auto with_teacher = [](double S::*m) {
-    return [m](const S& s) { return s.teachers.empty() ? std::string() : fmt::format("{}", s.*m); };
-  };
-  std::vector<Setting<S>> rows = {
+// Files, columns and tasks.
+std::vector<Setting<S>> data_rows() {
+  return {
       {"model", "model directory or name to start from", text(&S::model), {}, {"model_name_or_path"}},
       {"train",
        "training rows (csv, tsv, jsonl) or tagged words (CoNLL, jsonl), with `teacher` also unlabelled texts (txt); "
@@ -182,6 +178,12 @@ std::vector<Setting<S>> rows() {
       {"multi_label", "several labels per row in one column, separated by |; may be empty", truth(&S::multi_label)},
       {"ignore_mismatched_head", "if the labels differ from the model's, start a new classifier on the same encoder",
        truth(&S::ignore_mismatched_head)},
+  };
+}
+
+// Batches, learning rate and losses.
+std::vector<Setting<S>> schedule_rows() {
+  return {
       {"num_train_epochs", "passes over the data", number(&S::num_train_epochs), kSame},
       {"max_steps", "number of updates, instead of epochs; -1: use epochs", number(&S::max_steps), kSame},
       {"batch_size",
@@ -221,6 +223,12 @@ std::vector<Setting<S>> rows() {
        kSame,
        {"max_seq_length"}},
       {"seed", "random seed of shuffling, dropout and new heads", number(&S::seed), kSame},
+  };
+}
+
+// Dropout, frozen parameters and LoRA.
+std::vector<Setting<S>> trained_part_rows() {
+  return {
       {"dropout",
        "dropout probability; -1: the model's",
        number(&S::dropout, [](double v) { return v == -1 ? nullptr : share_below_one(v); }),
@@ -258,6 +266,12 @@ std::vector<Setting<S>> rows() {
        [](const S& s) { return s.use_rslora ? "true" : ""; }},
       {"adapter", "LoRA adapter (PEFT) of the model to continue; it sets rank, alpha and targets", text(&S::adapter),
        Keep::same_if_set},
+  };
+}
+
+// Keys of PEFT with a single supported value.
+std::vector<Setting<S>> peft_rows() {
+  return {
       {"peft_type", "PEFT: only LORA", only({"LORA"}, "only LORA is supported")},
       {"use_dora", "PEFT: only false", only({"false"}, "DoRA is not supported")},
       {"bias", "PEFT: only none", only({"none"}, "training of biases is not supported; use none")},
@@ -269,6 +283,12 @@ std::vector<Setting<S>> rows() {
       {"alpha_pattern", "PEFT: not supported", only({}, "not supported; all adapters have the same `lora_alpha`")},
       {"exclude_modules", "PEFT: not supported", only({}, "not supported; set `lora_targets`")},
       {"layers_pattern", "PEFT: not supported", only({}, "not supported; set `lora_layers`")},
+  };
+}
+
+// Evaluation, checkpoints and logs.
+std::vector<Setting<S>> evaluation_rows() {
+  return {
       {"eval_strategy",
        "when to evaluate: no, steps or epoch",
        choice(&S::eval_strategy, {{"no", Strategy::no}, {"steps", Strategy::steps}, {"epoch", Strategy::epoch}}),
@@ -292,6 +312,14 @@ std::vector<Setting<S>> rows() {
       {"early_stopping_patience", "evaluations without improvement before stopping; 0: never",
        number(&S::early_stopping_patience, not_negative), kSame},
       {"resume_from_checkpoint", "checkpoint directory to continue from, or last", checkpoint()},
+  };
+}
+
+// Precision, optimizer, memory and device.
+std::vector<Setting<S>> device_rows() {
+  using Level = std::optional<Recompute>;
+  using Placement = std::optional<TokenPlacement>;
+  return {
       run_row<S>("bf16"),
       run_row<S>("fp16"),
       run_row<S>("tf32"),
@@ -319,6 +347,15 @@ std::vector<Setting<S>> rows() {
       run_row<S>("threads"),
       run_row<S>("use_cpu"),
       run_row<S>("fill"),
+  };
+}
+
+// Distillation.
+std::vector<Setting<S>> teacher_rows() {
+  const auto with_teacher = [](double S::*m) {
+    return [m](const S& s) { return s.teachers.empty() ? std::string() : fmt::format("{}", s.*m); };
+  };
+  return {
       {"teacher",
        "model to distill from, or file of its scores, also on unlabelled rows; repeat to use the mean of several",
        texts(&S::teachers)},
@@ -350,6 +387,10 @@ std::vector<Setting<S>> rows() {
        nullptr,
        [](const S& s) { return s.student_layers > 0 ? fmt::format("{}", s.student_layers) : ""; }},
   };
+}
+
+std::vector<Setting<S>> ignored_rows() {
+  std::vector<Setting<S>> rows;
   SettingValue<S> ignored_switch;
   ignored_switch.is_switch = true;
 #define IGNORED(key, why) rows.push_back({key, why});
@@ -358,6 +399,14 @@ std::vector<Setting<S>> rows() {
 #undef IGNORED_SWITCH
 #undef IGNORED
   return rows;
+}
+
+std::vector<Setting<S>> rows() {
+  std::vector<Setting<S>> all;
+  for (const auto& group : {data_rows(), schedule_rows(), trained_part_rows(), peft_rows(), evaluation_rows(),
+                            device_rows(), teacher_rows(), ignored_rows()})
+    all.insert(all.end(), group.begin(), group.end());
+  return all;
 }
 
 }  // namespace

@@ -80,16 +80,16 @@ void fp8_train_part(Bench& b, const Options& o) {
   }
 }
 
-void train_part(Bench& b, const Options& o, const Batch& batch) {
-  Encoder e(b, o, batch, false);
+namespace {
+
+double row_bytes_of(const Options& o) { return static_cast<double>(o.tokens * kH) * dtype_bytes(o.type); }
+
+void linear_gradients(Bench& b, const Options& o) {
   Stream& s = b.stream();
   const int64_t T = o.tokens;
-  const double row_bytes = static_cast<double>(T * kH) * dtype_bytes(o.type);
   const TensorView scratch = b.raw(DType::u8, {kCudaLinearScratchBytes}), x = b.normal(o.type, {T, kH}),
                    wide = b.normal(o.type, {T, kF}), d_x = b.normal(o.type, {T, kH}),
-                   d_wide = b.normal(o.type, {T, kF}), qkv = b.normal(o.type, {T, 3 * kH}),
-                   d_qkv = b.normal(o.type, {T, 3 * kH});
-  Bench::header("training");
+                   d_wide = b.normal(o.type, {T, kF}), qkv = b.normal(o.type, {T, 3 * kH});
   struct Shape {
     const char* name;
     TensorView x, d_y, d_x;
@@ -109,7 +109,14 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                      .precision = precision_of(o.type)};
     b.row(shape.name, linear_grad_work(a).flops, linear_grad_work(a).bytes, [&] { linear_grad(s, a); });
   }
-  const TensorView out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}),
+}
+
+void attention_gradients(Bench& b, const Options& o, const Batch& batch) {
+  Stream& s = b.stream();
+  const int64_t T = o.tokens;
+  const double row_bytes = row_bytes_of(o);
+  const TensorView qkv = b.normal(o.type, {T, 3 * kH}), d_qkv = b.normal(o.type, {T, 3 * kH}),
+                   out = b.normal(o.type, {T, kH}), d_out = b.normal(o.type, {T, kH}),
                    lse = b.raw(DType::f32, {T, kHeads}), a_scratch = b.raw(DType::u8, {T * kHeads * 4});
   attention_rows(b, o, batch, [&](const std::string& name, const Batch& batch_of) {
     AttentionArgs f = attention_of(qkv, out, batch_of.view);
@@ -131,6 +138,14 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
     g.dropout = f.dropout;
     b.row("attention_grad, " + name, 10.0 * kH * batch_of.pairs, 8 * row_bytes, [&] { attention_grad(s, g); });
   });
+}
+
+void norm_gradients(Bench& b, const Options& o) {
+  Stream& s = b.stream();
+  const int64_t T = o.tokens;
+  const double row_bytes = row_bytes_of(o);
+  const TensorView x = b.normal(o.type, {T, kH}), d_x = b.normal(o.type, {T, kH}), out = b.normal(o.type, {T, kH}),
+                   d_out = b.normal(o.type, {T, kH});
   const TensorView gamma = b.normal(o.type, {kH}), mean = b.normal(DType::f32, {T}, 0),
                    rstd = b.normal(DType::f32, {T}), d_gamma = b.raw(DType::f32, {kH}),
                    d_beta = b.raw(DType::f32, {kH}),
@@ -164,6 +179,12 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   norm_grad.beta = gamma;
   norm_grad.sum = norm_grad.mean = {};
   b.row("layer_norm_grad, from the result", 0, 4 * row_bytes, [&] { layer_norm_grad(s, norm_grad); });
+}
+
+void activation_gradients(Bench& b, const Options& o) {
+  Stream& s = b.stream();
+  const double row_bytes = row_bytes_of(o);
+  const TensorView wide = b.normal(o.type, {o.tokens, kF}), d_wide = b.normal(o.type, {o.tokens, kF});
   b.row("activate_grad gelu", 0, 12 * row_bytes, [&] { activate_grad(s, {.x = wide, .d_y = d_wide, .d_x = d_wide}); });
   const TensorView d_wide_bias = b.raw(DType::f32, {wide.cols()}),
                    sums = b.raw(DType::u8, {activate_grad_scratch_bytes(s, wide.rows(), wide.cols())});
@@ -174,10 +195,16 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
   with_output.scratch = sums;
   b.row("activate_grad gelu, bias summed, output made", 0, 16 * row_bytes, [&] { activate_grad(s, with_output); });
   b.row("activate gelu", 0, 8 * row_bytes, [&] { activate(s, {.x = wide, .y = active}); });
+}
+
+void embedding_gradients(Bench& b, const Options& o, const Batch& batch) {
+  Stream& s = b.stream();
+  const int64_t T = o.tokens;
+  const TensorView x = b.normal(o.type, {T, kH});
   const TensorView d_word = b.raw(DType::f32, {kVocabulary, kH}), d_position = b.raw(DType::f32, {kPositions, kH}),
                    d_type = b.raw(DType::f32, {1, kH}),
                    type_scratch = b.raw(DType::u8, {embedding_grad_scratch_bytes(s, T, kH, 1)});
-  b.row("embedding_grad", 0, 3 * row_bytes, [&] {
+  b.row("embedding_grad", 0, 3 * row_bytes_of(o), [&] {
     embedding_grad(s, {.batch = batch.view,
                        .d_sum = x,
                        .sorted = batch.sorted,
@@ -187,6 +214,10 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
                        .d_type = d_type,
                        .scratch = type_scratch});
   });
+}
+
+void optimizer_steps(Bench& b) {
+  Stream& s = b.stream();
   const int64_t n = 124'600'000;
   const TensorView master = b.normal(DType::f32, {n}), grad = b.normal(DType::f32, {n}, 0.01f),
                    m = b.raw(DType::f32, {n}), v = b.raw(DType::f32, {n}), copy = b.raw(DType::bf16, {n}),
@@ -211,6 +242,18 @@ void train_part(Bench& b, const Options& o, const Batch& batch) {
               .copy = copy,
               .table = {.rows = table}});
   });
+}
+
+}  // namespace
+
+void train_part(Bench& b, const Options& o, const Batch& batch) {
+  Bench::header("training");
+  linear_gradients(b, o);
+  attention_gradients(b, o, batch);
+  norm_gradients(b, o);
+  activation_gradients(b, o);
+  embedding_gradients(b, o, batch);
+  optimizer_steps(b);
 }
 
 }  // namespace brim::ops
