@@ -10,6 +10,8 @@
 
 namespace brim {
 
+const char* version() { return BRIM_VERSION; }
+
 std::string find_model(const std::string& model) {
   const std::string name = model.empty() ? hub::default_model() : model;
   return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_search_path(hub::model_roots())).string();

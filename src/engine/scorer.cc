@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// brim::Scorer for an Engine. VADER is in rules_scorer.cc.
+// brim::Scorer for an Engine. VADER is in rules_scorer.cc, opening in scorer_open.cc.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,28 +13,18 @@
 #include "base/thread_pool.h"
 #include "base/utf8.h"
 #include "brim/brim.h"
+#include "engine/encoder_scorer.h"
 #include "engine/engine.h"
 #include "engine/entities.h"
 #include "engine/label.h"
-#include "engine/rules_scorer.h"
 #include "engine/score_columns.h"
 #include "engine/scorer_access.h"
 #include "engine/scorer_cache.h"
-#include "hub/model_dir.h"
-#include "memory/ledger.h"
 
 namespace brim {
 namespace {
 
 constexpr size_t kEncodedBytes = 48;  // per token kept with its spelling and position
-
-std::vector<std::pair<std::string, int64_t>> by_purpose(const memory::TagBytes& bytes) {
-  std::vector<std::pair<std::string, int64_t>> all;
-  for (size_t tag = 0; tag < memory::kTagCount; ++tag)
-    if (const int64_t n = bytes[static_cast<memory::Tag>(tag)]; n > 0)
-      all.emplace_back(tag_name(static_cast<memory::Tag>(tag)), n);
-  return all;
-}
 
 // A submitted request.
 struct PendingRequest : engine::PendingText {
@@ -67,8 +57,7 @@ void deliver(std::vector<std::pair<Completion*, Answer>>& answers) {
 class EncoderScorer final : public engine::EngineScorer {
  public:
   EncoderScorer(std::unique_ptr<engine::Engine> engine, const ScorerOptions& options)
-      : EngineScorer(std::move(engine)),
-        options_(options),
+      : EngineScorer(std::move(engine), options),
         width_(static_cast<size_t>(engine_->width())),
         cache_(engine_->scheduler().cache()) {
     kind_ = options.pooling                   ? ModelKind::embedder
@@ -107,14 +96,12 @@ class EncoderScorer final : public engine::EngineScorer {
     p.limit_bytes = plan.limit_bytes;
     p.peak_bytes = plan.peak_bytes;
     p.shared_bytes = plan.peak_bytes - total_bytes(plan.own_parts());
-    p.bytes = by_purpose(plan.bytes);
+    p.bytes = engine::bytes_by_purpose(plan.bytes);
     p.tokens_per_batch = plan.token_budget;
     p.tokens_per_interactive_batch = engine_->serving_tokens();
     p.tokens_per_second = plan.tokens_per_second;
     return p;
   }
-
-  const memory::Ledger& ledger() const { return memory::Ledger::of(engine_->device()); }
 
   int64_t max_length() const override { return engine_->plan().max_length; }
 
@@ -195,13 +182,6 @@ class EncoderScorer final : public engine::EngineScorer {
   void load_weights() override { engine_->load_weights(); }
   void keep_loaded(bool keep) override { engine_->keep(keep); }
   bool close_device() override { return engine_->close_device(); }
-
-  // Null if the options require another device.
-  std::unique_ptr<engine::Engine> open_beside(const engine::EngineOptions& options, const ScorerOptions& asked,
-                                              bool stays) const {
-    if (asked.device != options_.device || asked.threads != options_.threads) return nullptr;
-    return engine::Engine::open_beside(*engine_, options, stays);
-  }
 
   void submit(std::span<const Request> requests, Completion& completion) override {
     engine::PendingTexts texts, texts_of_both;
@@ -316,7 +296,7 @@ class EncoderScorer final : public engine::EngineScorer {
       return usage("token ids are not supported for entities");
     if (request.entities && engine_->tags().empty()) return usage("entities require a scorer opened with a tagger");
     if (request.entities && request.pair) return usage("entities are not supported for pairs");
-    if (request.zero_shot && (request.entities || !request.ids.empty()))
+    if ((request.zero_shot || engine_->zero_shot() != nullptr) && (request.entities || !request.ids.empty()))
       return usage("zero-shot labels are not supported with entities or token ids");
     return request.zero_shot ? check_labels(*request.zero_shot) : std::nullopt;
   }
@@ -350,7 +330,9 @@ class EncoderScorer final : public engine::EngineScorer {
     if (prompt) how.prompt = *prompt;
     if (task != nullptr) how.zero_shot = task;
     if (engine_->gliner() != nullptr && how.zero_shot == nullptr) throw engine::no_entity_labels(engine_->model_dir());
-    if (engine::are_few(texts) && engine::are_few(pairs)) return score_few(texts, pairs, how, stop, columns, progress);
+    const size_t cost = how.zero_shot != nullptr ? how.zero_shot->cost() : 1;
+    if (engine::are_few(texts, cost) && engine::are_few(pairs))
+      return score_few(texts, pairs, how, stop, columns, progress);
     return engine::score_many(engine_.get(), 0, texts, pairs, stop, progress, columns,
                               kind_ == ModelKind::embedder && options_.normalize, prompt, task);
   }
@@ -363,10 +345,9 @@ class EncoderScorer final : public engine::EngineScorer {
     return cache_.key(complete, request.zero_shot ? &task_of(*request.zero_shot) : nullptr);
   }
 
-  // Labels of prepare_labels() of another scorer may have other token ids.
   std::optional<Error> check_labels(const ZeroShotLabels& labels) const {
     const auto* task = dynamic_cast<const engine::LabelTask*>(&labels);
-    if (task != nullptr && &task->tokenizer() == &engine_->tokenizer()) return std::nullopt;
+    if (task != nullptr && task->engine == engine_.get()) return std::nullopt;
     return Error(ErrorCode::usage, "the labels were prepared for another scorer");
   }
   static const engine::LabelTask& task_of(const ZeroShotLabels& labels) {
@@ -552,7 +533,6 @@ class EncoderScorer final : public engine::EngineScorer {
     return columns.finish(texts.size());
   }
 
-  const ScorerOptions options_;
   const size_t width_;
   ModelKind kind_;
   const std::vector<std::string> none_;
@@ -569,77 +549,8 @@ class EncoderScorer final : public engine::EngineScorer {
 
 }  // namespace
 
-const char* version() { return BRIM_VERSION; }
-
-namespace {
-
-engine::EngineOptions engine_options(const ScorerOptions& o, const hub::ModelSearchPath& search_path) {
-  engine::EngineOptions encoder = engine::engine_options(o);
-  encoder.model_dir = hub::resolve_model(o.model.empty() ? hub::default_model() : o.model, search_path);
-  if (!o.adapter.empty()) encoder.adapter_dir = hub::resolve_model(o.adapter, search_path);
-  if (!o.tagger.empty()) encoder.tagger_dir = hub::resolve_model(o.tagger, search_path);
-  return encoder;
-}
-
-}  // namespace
-
-std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options, bool other_stays) {
-  const auto* beside = dynamic_cast<const EncoderScorer*>(&other);
-  if (beside == nullptr || hub::names_vader(options.model)) return Scorer::open(options);
-  auto engine =
-      beside->open_beside(engine_options(options, hub::model_search_path(hub::model_roots())), options, other_stays);
-  if (engine == nullptr) return Scorer::open(options);
+std::shared_ptr<Scorer> engine::make_encoder_scorer(std::unique_ptr<Engine> engine, const ScorerOptions& options) {
   return std::make_shared<EncoderScorer>(std::move(engine), options);
-}
-
-MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers) {
-  MemoryPlan all;
-  memory::TagBytes bytes;
-  std::vector<const memory::Ledger*> seen;
-  for (const std::shared_ptr<Scorer>& scorer : scorers) {
-    const auto* encoder = dynamic_cast<const EncoderScorer*>(scorer.get());
-    if (encoder == nullptr) continue;  // rules hold no device memory
-    const memory::Ledger* ledger = &encoder->ledger();
-    if (std::find(seen.begin(), seen.end(), ledger) != seen.end()) continue;
-    seen.push_back(ledger);
-    if (ledger->limited()) all.limit_bytes = std::max(all.limit_bytes, ledger->limit_bytes());
-    for (const memory::LedgerEntry& entry : ledger->entries()) bytes[entry.tag] += entry.bytes;
-  }
-  all.bytes = by_purpose(bytes);
-  all.peak_bytes = bytes.total();
-  return all;
-}
-
-std::shared_ptr<Scorer> Scorer::open(const ScorerOptions& options) { return brim::open_together({&options, 1})[0]; }
-
-std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options) {
-  const hub::ModelSearchPath search_path = hub::model_search_path(hub::model_roots());
-  std::vector<std::shared_ptr<Scorer>> scorers(options.size());
-  std::vector<engine::EngineOptions> engines;
-  std::vector<size_t> encoders;
-  for (size_t i = 0; i < options.size(); ++i) {
-    const ScorerOptions& o = options[i];
-    const std::string name = o.model.empty() ? hub::default_model() : o.model;
-    if (hub::names_vader(name)) {
-      if (!o.adapter.empty()) fail(ErrorCode::usage, "`model=vader`: adapters require a model directory");
-      if (o.zero_shot) fail(ErrorCode::usage, "`model=vader`: zero-shot labels require an NLI model");
-      if (o.entities) fail(ErrorCode::usage, "`model=vader`: `entities` requires a GLiNER model");
-      if (o.pooling) fail(ErrorCode::usage, "`model=vader`: embeddings are not supported; use a model directory");
-      scorers[i] = engine::make_rules_scorer(o);
-      continue;
-    }
-    encoders.push_back(i);
-    engines.push_back(engine_options(o, search_path));
-  }
-  std::vector<std::unique_ptr<engine::Engine>> opened;
-  if (engines.size() == 1)
-    opened.push_back(engine::Engine::open(engines[0]));
-  else
-    opened =
-        engine::Engine::open_together(engines, options[0].in_turn ? plan::Residency::in_turn : plan::Residency::all);
-  for (size_t e = 0; e < encoders.size(); ++e)
-    scorers[encoders[e]] = std::make_shared<EncoderScorer>(std::move(opened[e]), options[encoders[e]]);
-  return scorers;
 }
 
 }  // namespace brim

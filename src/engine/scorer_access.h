@@ -17,10 +17,13 @@ namespace brim::engine {
 // Base of scorers that compute on a device.
 class EngineScorer : public Scorer {
  public:
-  explicit EngineScorer(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  EngineScorer(std::unique_ptr<Engine> engine, const ScorerOptions& options)
+      : options_(options), engine_(std::move(engine)) {}
   Engine& engine() const { return *engine_; }
+  const ScorerOptions& options() const { return options_; }
 
  protected:
+  const ScorerOptions options_;
   std::unique_ptr<Engine> engine_;
 };
 
