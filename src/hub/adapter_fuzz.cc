@@ -21,14 +21,17 @@ inline void open_fuzzed_adapter(int64_t rank, const std::string& config) {
                       {{module + ".weight", tensor::TensorView(ones.data(), tensor::DType::f32, {4, 3})}});
     return WeightSource::open(dir.path());
   }();
-  std::map<std::string, tensor::TensorView> tensors;
-  const std::string name = kAdapterPrefix + module;
-  tensors[name + ".lora_A.weight"] = tensor::TensorView(ones.data(), tensor::DType::f32, {rank, 3});
-  tensors[name + ".lora_B.weight"] = tensor::TensorView(ones.data(), tensor::DType::f32, {4, rank});
-  write_safetensors(dir / kAdapterWeights, tensors);
-  put_file(dir / kAdapterConfig, config);
+  const std::filesystem::path folder = dir / std::to_string(rank);
+  if (std::filesystem::create_directories(folder)) {
+    std::map<std::string, tensor::TensorView> tensors;
+    const std::string name = kAdapterPrefix + module;
+    tensors[name + ".lora_A.weight"] = tensor::TensorView(ones.data(), tensor::DType::f32, {rank, 3});
+    tensors[name + ".lora_B.weight"] = tensor::TensorView(ones.data(), tensor::DType::f32, {4, rank});
+    write_safetensors(folder / kAdapterWeights, tensors);
+  }
+  put_file(folder / kAdapterConfig, config);
   try {
-    const Adapter adapter(dir.path(), *base);
+    const Adapter adapter(folder, *base);
     std::vector<float> values(12, 1.0f);
     adapter.apply(module + ".weight", values);
     for (const float value : values)

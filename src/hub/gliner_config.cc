@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hub/gliner_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -189,6 +190,24 @@ fs::path tokenizer_dir(const fs::path& dir) {
   if (!is_gliner(dir) || has_tokenizer(dir)) return dir;
   const GlinerConfig config = load_gliner_config(dir);
   return encoder_dir(config, text_encoder(config));
+}
+
+std::vector<fs::path> directories_read_by(const fs::path& dir) {
+  std::vector<fs::path> dirs;
+  if (!is_gliner(dir)) return dirs;
+  const auto add = [&](const fs::path& other) {
+    if (std::find(dirs.begin(), dirs.end(), other) == dirs.end()) dirs.push_back(other);
+  };
+  try {
+    const GlinerConfig config = load_gliner_config(dir);
+    if (config.encoder_json.empty() || !has_tokenizer(dir)) add(encoder_dir(config, text_encoder(config)));
+    if (config.labels_encoder.empty()) return dirs;
+    const bool own_tokenizer = has_tokenizer(dir / kLabelsTokenizer);
+    if (own_tokenizer) add(dir / kLabelsTokenizer);
+    if (config.labels_encoder_json.empty() || !own_tokenizer) add(encoder_dir(config, labels_encoder(config)));
+  } catch (const Error&) {  // opening the model reports it
+  }
+  return dirs;
 }
 
 }  // namespace brim::hub

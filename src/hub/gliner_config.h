@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "hub/hf_config.h"
 
@@ -45,5 +46,7 @@ bool is_labels_encoder(const std::filesystem::path& dir);
 HfConfig load_gliner_encoder(const std::filesystem::path& dir);
 // Directory of the tokenizer files: `dir` or that of the encoder it names. `dir` may be any model directory.
 std::filesystem::path tokenizer_dir(const std::filesystem::path& dir);
+// Directories besides `dir` whose tokenizer or configuration a GLiNER model reads, if they are here.
+std::vector<std::filesystem::path> directories_read_by(const std::filesystem::path& dir);
 
 }  // namespace brim::hub

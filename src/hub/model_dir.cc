@@ -122,16 +122,28 @@ ModelSearchPath model_search_path(const std::vector<fs::path>& beside_program) {
   return search_path;
 }
 
-std::vector<std::string> model_files(const fs::path& dir) {
-  static const std::set<std::string> kinds = {".json", ".txt", ".model", ".codes", ".safetensors", ".bin"};
-  std::vector<std::string> files;
+namespace {
+
+void add_files(const fs::path& dir, const std::set<std::string>& kinds, std::vector<std::string>& files) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored))
     if (entry.is_regular_file(ignored) && kinds.contains(entry.path().extension().string()))
       files.push_back(entry.path().string());
+}
+
+}  // namespace
+
+std::vector<std::string> model_files(const fs::path& dir) {
+  std::vector<std::string> files;
+  add_files(dir, {".json", ".txt", ".model", ".codes", ".safetensors", ".bin"}, files);
   for (const fs::path& file : sentence_files(dir))
     if (file.has_parent_path()) files.push_back((dir / file).string());
   std::sort(files.begin(), files.end());
+  for (const fs::path& other : directories_read_by(dir)) {
+    const auto own = static_cast<std::ptrdiff_t>(files.size());
+    add_files(other, {".json", ".txt", ".model"}, files);
+    std::sort(files.begin() + own, files.end());
+  }
   return files;
 }
 

@@ -31,7 +31,8 @@ bool names_vader(std::string_view name);
 // Returns the directory. Throws Error(usage) if there is none.
 std::filesystem::path resolve_model(const std::string& name_or_dir, const ModelSearchPath& search_path);
 
-// The files of a model directory that affect its results (config, weights, tokenizer), sorted by name.
+// The files that affect a model's results (config, weights, tokenizer): of its directory, sorted by name, then of the
+// directories it refers to.
 std::vector<std::string> model_files(const std::filesystem::path& dir);
 // Their names, sizes and modification times, one line each: changes if a file is replaced.
 std::string model_facts(const std::filesystem::path& dir);
