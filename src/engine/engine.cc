@@ -162,8 +162,10 @@ std::unique_ptr<const ZeroShotTask> Engine::prepare_labels(const ZeroShot& setti
          keys.labels);
   if (auto problem = text::why_no_pairs(*tokenizer_, options_.model_dir, shape().types, plan_.max_length))
     throw *problem;
-  return std::make_unique<const ZeroShotTask>(settings, config_.id2label, *tokenizer_, plan_.max_length,
-                                              options_.model_dir, keys);
+  auto task = std::make_unique<ZeroShotTask>(settings, config_.id2label, *tokenizer_, plan_.max_length,
+                                             options_.model_dir, keys);
+  task->engine = this;
+  return task;
 }
 
 std::unique_ptr<const EntityTask> Engine::prepare_entities(const EntityLabels& settings, const EntityKeys& keys) const {
@@ -171,9 +173,11 @@ std::unique_ptr<const EntityTask> Engine::prepare_entities(const EntityLabels& s
     fail(ErrorCode::usage, "{}: {} requires a GLiNER model (gliner_config.json)", options_.model_dir.string(),
          keys.labels);
   check_entity_labels(settings, keys);
-  return std::make_unique<const EntityTask>(settings, *gliner_, *tokenizer_,
-                                            EntityTask::Sizes{shape().vocab, plan_.max_length}, keys,
-                                            encode_labels(settings.labels));
+  const EntityTask::Sizes sizes{shape().vocab, plan_.max_length};
+  auto task =
+      std::make_unique<EntityTask>(settings, *gliner_, *tokenizer_, sizes, keys, encode_labels(settings.labels));
+  task->engine = this;
+  return task;
 }
 
 void Engine::park() {

@@ -165,6 +165,43 @@ std::string EntityTask::identity() const {
   return all;
 }
 
+// Appends the windows of `text`, whose words [0, end) fit into the first one.
+std::optional<Error> EntityTask::add_windows(TokenizedText& text, size_t end, size_t capacity,
+                                             const TextOptions& options, std::span<const int32_t> content,
+                                             TokenizedTexts& out) const {
+  const size_t words = text.words, ids = out.ids.size();
+  const TokenizedTexts::Word* word = out.words.data() + text.first_word;
+  const bool parts = options.long_text == LongText::window_mean || options.long_text == LongText::window_max;
+  size_t first = 0;
+  text.truncated = end < words && !parts;
+  if (text.truncated && options.keep_end)
+    for (first = end = words; first > 0 && fits(word, first - 1, end, capacity);) --first;
+  for (;;) {
+    add_window(text, first, end, content, out);
+    if (!parts || end == words) break;
+    if (out.ids.size() - ids > kMostTokens) {
+      out.ids.resize(ids);
+      out.windows.resize(text.first_window);
+      return Error(ErrorCode::bad_data, fmt::format("the text has more than {} tokens", kMostTokens),
+                   Remedy{"split the text, or set `long_text=truncate`"});
+    }
+    const size_t before = end, length = end - first;
+    const size_t shared = options.overlap < 0 ? length / 4 : static_cast<size_t>(options.overlap);
+    first = before - std::min(shared, length / 2);
+    while (end < words && fits(word, first, end + 1, capacity)) ++end;
+    if (end == before) first = end++;  // the next word does not fit next to shared ones
+  }
+  text.windows = out.windows.size() - text.first_window;
+  if (text.truncated && !options.keep_end) out.words.resize(text.first_word + (text.words = end));
+  return std::nullopt;
+}
+
+// Whether words [first, end) fit into one window.
+bool EntityTask::fits(const TokenizedTexts::Word* word, size_t first, size_t end, size_t capacity) const {
+  return end - first <= static_cast<size_t>(head_->config().max_words) &&
+         static_cast<size_t>(word[end - 1].token + word[end - 1].tokens - word[first].token) <= capacity;
+}
+
 std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptions& options,
                                           TokenizedTexts& out) const {
   thread_local std::vector<int32_t> content;
@@ -185,34 +222,19 @@ std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptio
   const size_t words = t.words = out.words.size() - t.first_word;
   t.tokens = static_cast<int32_t>(std::min<size_t>(taken + content.size(), std::numeric_limits<int32_t>::max()));
   const TokenizedTexts::Word* word = out.words.data() + t.first_word;
-  const auto most_words = static_cast<size_t>(head_->config().max_words);
-  const auto fits = [&](size_t first, size_t end) {  // words [first, end) in one window
-    return end - first <= most_words &&
-           static_cast<size_t>(word[end - 1].token + word[end - 1].tokens - word[first].token) <= capacity;
-  };
-  size_t first = 0, end = 0;
-  while (end < words && fits(0, end + 1)) ++end;
-  if (end < words && options.long_text == LongText::error) {
+  size_t end = 0;
+  while (end < words && fits(word, 0, end + 1, capacity)) ++end;
+  std::optional<Error> error;
+  if (end < words && options.long_text == LongText::error)
+    error = Error(ErrorCode::bad_data, fmt::format("the text has {} words, {} fit next to the labels", words, end),
+                  Remedy{"set `long_text=truncate` or `long_text=window-max`"});
+  else
+    error = add_windows(t, end, capacity, options, content, out);
+  if (error)
     out.words.resize(t.first_word);
-    return Error(ErrorCode::bad_data, fmt::format("the text has {} words, {} fit next to the labels", words, end),
-                 Remedy{"set `long_text=truncate` or `long_text=window-max`"});
-  }
-  const bool parts = options.long_text == LongText::window_mean || options.long_text == LongText::window_max;
-  t.truncated = end < words && !parts;
-  if (t.truncated && options.keep_end)
-    for (first = end = words; first > 0 && fits(first - 1, end);) --first;
-  for (;;) {
-    add_window(t, first, end, content, out);
-    if (!parts || end == words) break;
-    const size_t before = end, length = end - first;
-    const size_t shared = options.overlap < 0 ? length / 4 : static_cast<size_t>(options.overlap);
-    first = before - std::min(shared, length / 2);
-    while (end < words && fits(first, end + 1)) ++end;
-    if (end == before) first = end++;  // the next word does not fit next to shared ones
-  }
-  t.windows = out.windows.size() - t.first_window;
-  out.texts.push_back(t);
-  return std::nullopt;
+  else
+    out.texts.push_back(t);
+  return error;
 }
 
 std::vector<std::vector<Entity>> EntityTask::find(const TokenizedTexts& texts, std::span<const size_t> which,

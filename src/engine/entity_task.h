@@ -63,6 +63,9 @@ class EntityTask final : public LabelTask {
   static constexpr size_t kCost = 64, kUsualTokens = 32;
   static constexpr int64_t kWaitingTokens = 5500, kBytesPerToken = 512;  // beside the hidden state
 
+  // In all windows of a text: hidden states of up to 65,536 tokens (201 MB at 768 channels) wait for the head.
+  static constexpr size_t kMostTokens = 65536;
+
   using PreparedLabels = std::shared_ptr<const GlinerHead::Labels>;
   // Rows of the encoder's embedding table, and tokens per window.
   struct Sizes {
@@ -75,7 +78,6 @@ class EntityTask final : public LabelTask {
 
   const std::vector<std::string>& labels() const override { return settings_.labels; }
   bool multi_label() const override { return true; }
-  const text::Tokenizer& tokenizer() const override { return *tokenizer_; }
   std::string identity() const override;
   std::optional<Error> tokenize(std::string_view text, const TextOptions& options, TokenizedTexts& out) const override;
   void merge(std::span<const float> logits, LongText how, float* scores) const override;
@@ -97,6 +99,9 @@ class EntityTask final : public LabelTask {
                                   std::span<std::vector<SpanScore>> scores) const;
   void select(std::vector<SpanScore>& spans, size_t words) const;
   void add_words(std::string_view text, size_t capacity, std::vector<int32_t>& content, TokenizedTexts& out) const;
+  bool fits(const TokenizedTexts::Word* word, size_t first, size_t end, size_t capacity) const;
+  std::optional<Error> add_windows(TokenizedText& text, size_t end, size_t capacity, const TextOptions& options,
+                                   std::span<const int32_t> content, TokenizedTexts& out) const;
   void add_window(const TokenizedText& text, size_t first, size_t end, std::span<const int32_t> content,
                   TokenizedTexts& out) const;
 

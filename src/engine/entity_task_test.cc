@@ -124,6 +124,38 @@ TEST(EntityTask, MarkersInTextsArePlainText) {
   }
 }
 
+TEST(EntityTask, LimitsTheWindowsOfAText) {
+  EngineOptions options = options_for_engine(gliner_model("span"));
+  options.entities = EntityLabels{{"person"}, 0.5f, false};
+  const auto engine = Engine::open(options);
+  std::string text;
+  for (int i = 0; i < 80'000; ++i) text += "a ";
+  for (const LongText how : {LongText::window_max, LongText::truncate}) {
+    TextOptions reading = engine->text_options();
+    reading.long_text = how;
+    TokenizedTexts tokens;
+    ASSERT_FALSE(engine->tokenize("Ada in Berlin", {}, tokens, reading));
+    const size_t ids = tokens.ids.size();
+    const std::optional<Error> error = engine->tokenize(text, {}, tokens, reading);
+    EXPECT_EQ(error.has_value(), how == LongText::window_max);
+    if (error) {
+      EXPECT_EQ(error->code(), ErrorCode::bad_data);
+      EXPECT_EQ(tokens.ids.size(), ids);
+    }
+    EXPECT_EQ(tokens.texts.size(), error ? 1u : 2u);
+    EXPECT_LT(tokens.words.size(), 1000u);
+  }
+}
+
+TEST(EntityTask, RejectsLabelsOfAnotherScorer) {
+  const auto one = Scorer::open(cpu_options(gliner_model("span"))),
+             other = Scorer::open(cpu_options(gliner_model("span")));
+  const auto labels = one->prepare_entities({{"person"}, 0.5f, false});
+  const Prediction p = other->submit({.text = "Ada in Berlin", .zero_shot = labels}).get();
+  ASSERT_TRUE(p.error);
+  EXPECT_EQ(p.error->code(), ErrorCode::usage);
+}
+
 TEST(EntityTask, ScorerOpenedWithLabelsScoresManyTexts) {
   const json golden = json::parse(std::ifstream(gliner_model("span_rnn") / "golden.json"));
   const json& c = golden["cases"][6];

@@ -7,6 +7,7 @@
 #include <limits>
 #include <new>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "device/stream.h"
@@ -312,7 +313,10 @@ std::shared_ptr<const GlinerHead::Labels> GlinerHead::prepare(std::span<const fl
   auto labels = std::make_shared<Labels>();
   labels->rows = label_rows(gather(rows, labels_size_, labels_projection_.get()));
   const LabelRows& all = labels->rows;
-  if (!config_.token_level) labels->by_label = by_label(all, 0, all.first.count);
+  if (!config_.token_level) {
+    labels->by_label = by_label(all, 0, all.first.count);
+    std::exchange(labels->rows.first.data, {});  // the matrix is a copy; only the number of rows is needed
+  }
   return labels;
 }
 

@@ -23,7 +23,8 @@ constexpr double kDeadlineShare = 0.8;
 
 int64_t PendingText::bytes() const {
   return static_cast<int64_t>(sizeof(*this) + tokens.ids.size() * sizeof(tokens.ids[0]) +
-                              tokens.windows.size() * sizeof(tokens.windows[0]) + scores.size() * sizeof(float)) +
+                              tokens.windows.size() * sizeof(tokens.windows[0]) +
+                              tokens.words.size() * sizeof(tokens.words[0]) + scores.size() * sizeof(float)) +
          more_bytes;
 }
 

@@ -10,7 +10,6 @@
 #include "brim/brim.h"
 #include "engine/engine_options.h"
 #include "engine/tokenized_texts.h"
-#include "text/tokenizer.h"
 
 namespace brim::engine {
 
@@ -18,8 +17,9 @@ class EntityTask;
 
 class LabelTask : public ZeroShotLabels {
  public:
-  virtual const text::Tokenizer& tokenizer() const = 0;
-  // All settings as text: equal if and only if the results of tasks of one tokenizer are.
+  // The engine that made it; another one may have other token ids, classes or limits.
+  const void* engine = nullptr;
+  // All settings as text: equal if and only if the results of tasks of one engine are.
   virtual std::string identity() const = 0;
   // Appends a text with its windows.
   virtual std::optional<Error> tokenize(std::string_view text, const TextOptions& options,

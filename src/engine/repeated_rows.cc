@@ -45,12 +45,13 @@ RowSlot RepeatFinder::find(std::string_view text) {
     entries_[found->second].seen_again = true;
     return {found->second, true};
   }
-  const int64_t cost = cost_of(text);
-  if (cost > most_bytes_ / kLargestShare) return {};
-  while (used_ + cost > reserved_)
+  const auto size = static_cast<int64_t>(text.size());
+  if (size + entry_bytes_ > most_bytes_ / kLargestShare) return {};
+  while (used_ + size + (free_.empty() ? entry_bytes_ : 0) > reserved_)
     if (!grow() && !replace_one()) return {};
-  used_ += cost;
+  used_ += size;
   if (free_.empty()) {
+    used_ += entry_bytes_;  // slots are reused, but never freed
     free_.push_back(static_cast<uint32_t>(entries_.size()));
     entries_.emplace_back();
   }
@@ -60,8 +61,6 @@ RowSlot RepeatFinder::find(std::string_view text) {
   slots_.emplace(entries_[slot].text, slot);
   return {slot};
 }
-
-int64_t RepeatFinder::cost_of(std::string_view text) const { return static_cast<int64_t>(text.size()) + entry_bytes_; }
 
 bool RepeatFinder::grow() {
   const int64_t bytes = std::min(most_bytes_, reserved_ + kGrowthBytes);
@@ -86,11 +85,12 @@ bool RepeatFinder::replace_one() {
     Entry& entry = entries_[hand_];
     if (entry.kept && !std::exchange(entry.seen_again, false)) break;
   }
-  Entry& entry = entries_[hand_];
-  used_ -= cost_of(entry.text);
+  const size_t slot = hand_++;  // the next text gets this slot, so continue behind it
+  Entry& entry = entries_[slot];
+  used_ -= static_cast<int64_t>(entry.text.size());
   slots_.erase(entry.text);
   entry = {};
-  free_.push_back(static_cast<uint32_t>(hand_));
+  free_.push_back(static_cast<uint32_t>(slot));
   return true;
 }
 

@@ -40,7 +40,6 @@ class RepeatFinder {
   RowSlot find(std::string_view text);
   bool grow();
   bool replace_one();  // false if the table is empty
-  int64_t cost_of(std::string_view text) const;
 
   int64_t most_bytes_;
   const int64_t entry_bytes_;

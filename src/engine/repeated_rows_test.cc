@@ -105,6 +105,24 @@ TEST(RepeatedRows, GetTheResultsOfEqualTexts) {
   EXPECT_EQ(check_rows(0, memory::Ledger::kNoLimit, false), 0);
 }
 
+// In a file with many more texts than the table holds, repeats of recent rows are found.
+TEST(RepeatedRows, AreFoundNearbyInLargeFiles) {
+  std::mt19937 random(5);
+  std::vector<std::string> texts;
+  size_t repeats = 0, found = 0;
+  RepeatFinder finder(200'000, RepeatedResults::bytes_per_text({2}), nullptr);  // room for about 1,000 texts
+  for (int i = 0; i < 20'000; ++i) {
+    const bool again = texts.size() > 100 && random() % 2 == 0;
+    texts.push_back(again ? texts[texts.size() - 1 - random() % 100] : fmt::format("text {}", i));
+    rows::RowChunk chunk;
+    chunk.texts.push_back(texts.back());
+    repeats += again;
+    found += finder.find(chunk)[0].repeats;
+  }
+  EXPECT_GT(found, repeats * 9 / 10);
+  EXPECT_LE(finder.bytes(), 200'000);
+}
+
 class RepeatedRowsOfFiles : public ::testing::TestWithParam<LongText> {};
 
 // Everything the pipeline passes to the sink, as text.

@@ -13,6 +13,7 @@ namespace {
 
 // Inputs below this size are scored on the caller's thread: starting a pipeline takes longer.
 constexpr size_t kFewBytes = 32 << 10;
+constexpr size_t kFewCosts = 4096;  // with labels of a call: texts multiplied by their cost
 
 // Reads the caller's texts chunk by chunk without copying.
 class TextSource : public rows::RowSource {
@@ -52,7 +53,8 @@ auto at(std::vector<T>& values, size_t place) {
 
 }  // namespace
 
-bool are_few(std::span<const std::string_view> texts) {
+bool are_few(std::span<const std::string_view> texts, size_t cost) {
+  if (texts.size() > 1 && cost > 1 && texts.size() > kFewCosts / cost) return false;
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size() && bytes <= kFewBytes; ++i) bytes += texts[i].size() + 1;
   return bytes <= kFewBytes;

@@ -14,7 +14,9 @@
 
 namespace brim::engine {
 
-bool are_few(std::span<const std::string_view> texts);  // whether scoring on the caller's thread is faster
+// Whether scoring on the caller's thread is faster, and all results fit into memory at once. `cost`: work and memory
+// per text, as of LabelTask.
+bool are_few(std::span<const std::string_view> texts, size_t cost = 1);
 Error not_utf8();
 
 // Result columns of many texts, filled chunk by chunk.

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "brim/brim.h"
 #include "engine/label_task.h"
+#include "text/tokenizer.h"
 
 namespace brim::engine {
 
@@ -58,7 +59,6 @@ class ZeroShotTask final : public LabelTask {
   const std::vector<std::string>& labels() const override { return labels_; }
   // A single label has no others to compete with.
   bool multi_label() const override { return multi_label_ || labels_.size() == 1; }
-  const text::Tokenizer& tokenizer() const override { return *tokenizer_; }
   std::string identity() const override { return identity_; }
 
   // Appends a text: a window for each of its parts and each label, part by part. Only the text is truncated.

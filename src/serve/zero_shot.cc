@@ -129,6 +129,7 @@ std::shared_ptr<const ZeroShotLabels> LabelCache::find(const std::shared_ptr<Sco
 void LabelCache::add(const std::shared_ptr<Scorer>& scorer, std::string request,
                      std::shared_ptr<const ZeroShotLabels> labels) {
   const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [](const Entry& entry) { return entry.scorer.expired(); });
   entries_.push_front({scorer, std::move(request), std::move(labels)});
   if (entries_.size() > kMaxEntries) entries_.pop_back();
 }
