@@ -151,8 +151,11 @@ TEST(Model, HalfAndInt8StayNearFp32) {
   expect_close(run("bert_sequence", Output::sequence_logits, Precision::int8, 2), want, 0.10f * size);
 }
 
-// Vectors of an encoder without a head: the error is a tenth of that of the logits above.
+// Vectors of an encoder without a head. CPUs with bf16 matrix instructions compute most products of narrow models in
+// bf16; on others, the weights' rounding to int8 remains.
 TEST(Model, Int8VectorsStayNearFp32) {
+  const device::Isa isa = device::best_isa();
+  const double bound = isa == device::Isa::amx || isa == device::Isa::neon_mm ? 0.01 : 0.03;
   for (const char* name : {"bert_encoder", "deberta_encoder"}) {
     SCOPED_TRACE(name);
     const auto want = Golden(name).flat();
@@ -162,7 +165,7 @@ TEST(Model, Int8VectorsStayNearFp32) {
       difference += std::pow(got[i] - want[i], 2);
       size += std::pow(want[i], 2);
     }
-    EXPECT_LE(std::sqrt(difference), 0.01 * std::sqrt(size));
+    EXPECT_LE(std::sqrt(difference), bound * std::sqrt(size));
     EXPECT_GT(difference, 0);
   }
 }

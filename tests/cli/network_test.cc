@@ -39,8 +39,6 @@ TEST_F(Network, DetectsOpenedSocket) {
   EXPECT_TRUE(opens_socket({"profile", "--mode", "llm", "--llm-url", "http://127.0.0.1:9", "--llm-model", "m",
                             "--llm-api", "openai", "--output-dir", "report"},
                            /*must_succeed=*/false));
-  EXPECT_TRUE(opens_socket({"score", "--model", "org/name", "--pull"}, /*must_succeed=*/false,
-                           {{"HF_ENDPOINT", "http://127.0.0.1:9"}}));
   EXPECT_TRUE(opens_socket({"pull", "org/name"}, /*must_succeed=*/false, {{"HF_ENDPOINT", "http://127.0.0.1:9"}}));
 }
 

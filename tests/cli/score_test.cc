@@ -228,7 +228,7 @@ TEST_F(ScoreMemoryLimit, HoldsOnCpu) {
 }
 
 TEST_F(ScoreMemoryLimit, HoldsWithMisalignedWeights) {
-  put("a.txt", made_up_lines(300));
+  put("a.txt", made_up_lines(60));
   for (const char* stored : {"fp32", "fp16", "int8"}) {
     must({"models", "export", BRIM_SOURCE_DIR "/models/default", "-o", stored, "--precision", stored});
     for (const bool aligned : {true, false}) {
