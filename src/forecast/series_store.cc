@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
+
 namespace brim::forecast {
 
 SeriesStore::SeriesStore(rows::SeriesTable table) : table_(std::move(table)) {
@@ -58,15 +60,18 @@ std::string SeriesStore::time_text(int64_t i, int64_t k) const { return rows::fo
 void SeriesStore::extend_covariates(const SeriesStore& later) {
   for (size_t c = 0; c < table_.covariates.size(); ++c) {
     rows::CovariateValues& own = table_.covariates[c];
-    const rows::CovariateValues& other = later.table_.covariates[c];
     if (own.column.kind != rows::CovariateKind::future) continue;
+    const auto found = std::find_if(later.table_.covariates.begin(), later.table_.covariates.end(),
+                                    [&](const auto& values) { return values.column.name == own.column.name; });
+    BRIM_CHECK(found != later.table_.covariates.end(), "no values of column {}", own.column.name);
+    const rows::CovariateValues& other = *found;
     rows::CovariateValues joined{own.column, own.categories, {}, {0}};
     // Category indices of the other store as indices of this one.
     std::vector<float> index;
     for (const std::string& name : other.categories) {
-      const auto found = std::find(joined.categories.begin(), joined.categories.end(), name);
-      index.push_back(static_cast<float>(found - joined.categories.begin()));
-      if (found == joined.categories.end()) joined.categories.push_back(name);
+      const auto known = std::find(joined.categories.begin(), joined.categories.end(), name);
+      index.push_back(static_cast<float>(known - joined.categories.begin()));
+      if (known == joined.categories.end()) joined.categories.push_back(name);
     }
     for (int64_t i = 0; i < size(); ++i) {
       const auto from = own.values.begin() + own.begin[static_cast<size_t>(i)],

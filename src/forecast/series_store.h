@@ -49,7 +49,7 @@ class SeriesStore {
   const std::vector<rows::CovariateValues>& covariates() const { return table_.covariates; }
   // File and line of the last row of a series; only for data with covariates.
   const std::string& last_row(int64_t i) const { return table_.last_row[static_cast<size_t>(i)]; }
-  // Adds values of future covariates that follow the series, from a store with the same columns.
+  // Adds values of future covariates that follow the series, from a store with these columns.
   void extend_covariates(const SeriesStore& later);
 
   // Time of value `k` of series i; k may be past the end.

@@ -379,6 +379,14 @@ forecast::Forecaster forecaster_of(const ForecastSettings& s, const NamedModel& 
   return forecaster;
 }
 
+// Past and static columns come from the data.
+rows::SeriesReaderOptions with_future_only(rows::SeriesReaderOptions options) {
+  for (const rows::CovariateColumn& column : options.covariates)
+    if (column.kind != rows::CovariateKind::future) options.omitted.push_back(column.name);
+  std::erase_if(options.covariates, [](const auto& column) { return column.kind != rows::CovariateKind::future; });
+  return options;
+}
+
 }  // namespace
 
 EvaluatedForecasts evaluate_forecasts(const ForecastSettings& s, const ForecastContext& context) {
@@ -393,7 +401,7 @@ EvaluatedForecasts evaluate_forecasts(const ForecastSettings& s, const ForecastC
   if (!s.model.empty() && !model.baseline) reading = reader_options_for(s, s.model, model.nbeats.covariates);
   if (s.model.empty()) reading.covariates.clear();
   SeriesStore data = read_store(s.data, reading, "data", context);
-  const SeriesStore actual = read_store(s.actual, options_after(data, reading), "actual", context);
+  const SeriesStore actual = read_store(s.actual, with_future_only(options_after(data, reading)), "actual", context);
   data.extend_covariates(actual);
   forecast::EvaluateOptions how;
   how.season = season_for(s, data.frequency());

@@ -149,18 +149,31 @@ void SeriesFileReader::detect_layout(bool header) {
 void SeriesFileReader::find_target() {
   const bool absent = file_ > 0 && !options_.covariates.empty() && !options_.target_column.empty() &&
                       std::find(names_.begin(), names_.end(), options_.target_column) == names_.end();
-  if (!absent) target_ = column_of(options_.target_column, kTargetNames, "target_column");
+  if (absent) return;
+  target_ = column_of(options_.target_column, kTargetNames, "target_column");
+  const auto is_wanted = [&](const CovariateColumn& column) { return column.name == names_[*target_]; };
+  if (target_ && options_.target_column.empty() &&
+      std::any_of(options_.covariates.begin(), options_.covariates.end(), is_wanted))
+    target_ = std::nullopt;
 }
 
 void SeriesFileReader::find_covariates() {
   constexpr const char* kSettings[] = {"future_columns", "past_columns", "static_columns"};
-  for (const CovariateColumn& column : options_.covariates)
-    covariate_at_.push_back(*column_of(column.name, {}, kSettings[static_cast<size_t>(column.kind)]));
-  covariate_row_.resize(covariate_at_.size());
+  for (const CovariateColumn& column : options_.covariates) {
+    const bool absent = file_ > 0 && column.kind != CovariateKind::future &&
+                        std::find(names_.begin(), names_.end(), column.name) == names_.end();
+    covariate_at_.push_back(absent ? kAbsent
+                                   : *column_of(column.name, {}, kSettings[static_cast<size_t>(column.kind)]));
+  }
+  covariate_row_.assign(covariate_at_.size(), std::numeric_limits<double>::quiet_NaN());
 }
 
 bool SeriesFileReader::is_covariate(size_t column) const {
   return std::find(covariate_at_.begin(), covariate_at_.end(), column) != covariate_at_.end();
+}
+
+bool SeriesFileReader::is_omitted(size_t column) const {
+  return std::find(options_.omitted.begin(), options_.omitted.end(), names_[column]) != options_.omitted.end();
 }
 
 double SeriesFileReader::covariate_value(size_t c, std::string_view text) {
@@ -191,7 +204,7 @@ void SeriesFileReader::choose_target() {
   if (target_) return;
   std::vector<std::string> left;
   for (size_t i = 0; i < names_.size(); ++i)
-    if (i != id_ && i != time_ && !is_covariate(i)) {
+    if (i != id_ && i != time_ && !is_covariate(i) && !is_omitted(i)) {
       left.push_back(names_[i]);
       target_ = i;
     }
@@ -252,11 +265,18 @@ std::string SeriesFileReader::unused_columns() const {
   if (layout_ != SeriesLayout::long_rows) return "";
   std::vector<std::string> unused;
   for (size_t i = 0; i < names_.size(); ++i)
-    if (i != id_ && i != time_ && i != target_ && !is_covariate(i)) unused.push_back(column_name(i));
+    if (i != id_ && i != time_ && i != target_ && !is_covariate(i) && !is_omitted(i)) unused.push_back(column_name(i));
   if (unused.empty()) return "";
   const size_t more = unused.size() - std::min(unused.size(), kMost);
   unused.resize(unused.size() - more);
   return fmt::format("columns not used: {}{}", joined_names(unused), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+std::string SeriesFileReader::absent_columns() const {
+  std::vector<std::string> absent;
+  for (size_t c = 0; target_ && c < covariate_at_.size(); ++c)
+    if (covariate_at_[c] == kAbsent) absent.push_back(options_.covariates[c].name);
+  return absent.empty() ? "" : fmt::format("{} has no column {}", source_.name(), joined_names(absent));
 }
 
 std::string SeriesFileReader::stem() const {
@@ -280,7 +300,8 @@ void SeriesFileReader::read_long() {
     builder_.add(series, time ? &*time : nullptr, value, file_, line);
     if (covariate_at_.empty()) continue;
     for (size_t c = 0; c < covariate_at_.size(); ++c)
-      covariate_row_[c] = covariate_value(c, csv_value(record_.fields[covariate_at_[c]], scratch_));
+      if (covariate_at_[c] != kAbsent)
+        covariate_row_[c] = covariate_value(c, csv_value(record_.fields[covariate_at_[c]], scratch_));
     covariates_.add(builder_.id(series), time ? &*time : nullptr, covariate_row_, file_, line);
   } while (next());
 }

@@ -43,8 +43,11 @@ class SeriesFileReader {
   SeriesLayout read(const std::function<void()>& after_block);
   // A note on the columns of the header that are read neither as target nor as covariate; empty if all are used.
   std::string unused_columns() const;
+  // A note on covariates that a file with values lacks; empty if there are none.
+  std::string absent_columns() const;
 
  private:
+  static constexpr size_t kAbsent = SIZE_MAX;
   [[noreturn]] void refuse(const std::string& what, const std::string& remedy = "") const;
   [[noreturn]] void refuse_empty() const;
   bool next();
@@ -61,6 +64,7 @@ class SeriesFileReader {
   void find_target();
   void find_covariates();
   bool is_covariate(size_t column) const;
+  bool is_omitted(size_t column) const;
   double covariate_value(size_t c, std::string_view text);
   SeriesLayout detected_layout(bool header) const;
   // V1, V2, …, the names that R gives to unnamed columns.
@@ -94,7 +98,7 @@ class SeriesFileReader {
   const SeriesReaderOptions& options_;
   SeriesBuilder& builder_;
   CovariateBuilder& covariates_;
-  std::vector<size_t> covariate_at_;  // column of each covariate
+  std::vector<size_t> covariate_at_;  // column of each covariate, or kAbsent
   std::vector<double> covariate_row_;
   RecordStream stream_;
   std::function<void()> after_block_;

@@ -151,6 +151,7 @@ void SeriesFileReader::read_rows_of_json() {
     builder_.add(series, moment ? &*moment : nullptr, value, file_, line);
     if (covariate_at_.empty()) continue;
     for (size_t c = 0; c < covariate_at_.size(); ++c) {
+      if (covariate_at_[c] == kAbsent) continue;
       const JsonMember* found = member(names_[covariate_at_[c]]);
       covariate_row_[c] = covariate_value(c, found == nullptr ? "" : text_of(*found));
     }

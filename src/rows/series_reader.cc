@@ -29,6 +29,7 @@ SeriesTable read_all(const std::vector<std::string>& files, int64_t total, const
   SeriesBuilder builder(options, files);
   CovariateBuilder covariates(options, files);
   std::string unused;
+  std::vector<std::string> absent;
   SeriesLayout layout = SeriesLayout::automatic;
   int64_t before = 0;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -44,10 +45,13 @@ SeriesTable read_all(const std::vector<std::string>& files, int64_t total, const
            files[i], layout_name(own), files[0], layout_name(layout));
     layout = own;
     if (i == 0) unused = reader.unused_columns();
+    if (std::string columns = reader.absent_columns(); !columns.empty()) absent.push_back(std::move(columns));
     before += source->position();
   }
   SeriesTable table = builder.finish(layout);
   if (!unused.empty()) table.notes.push_back(unused);
+  if (!absent.empty())
+    table.notes.push_back(absent[0] + (absent.size() > 1 ? fmt::format(" ({} such files)", absent.size()) : ""));
   covariates.finish(table);
   return table;
 }

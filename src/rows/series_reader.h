@@ -29,9 +29,11 @@ struct SeriesReaderOptions {
   std::string id_column, time_column, target_column;
   std::optional<Frequency> frequency;  // empty: the most frequent gap
   GapRule gaps = GapRule::mask;
-  char delimiter = 0;                       // 0: by file name, else by the first line
-  std::vector<CovariateColumn> covariates;  // long layout and objects only
-  int64_t min_points = 2;                   // shorter series are dropped if others remain
+  char delimiter = 0;  // 0: by file name, else by the first line
+  // Long layout and objects only. Past and static columns may be absent from further files.
+  std::vector<CovariateColumn> covariates;
+  std::vector<std::string> omitted;  // columns that are neither read nor the target
+  int64_t min_points = 2;            // shorter series are dropped if others remain
   size_t block_bytes = size_t{1} << 20;
   std::function<void(int64_t done, int64_t total)> progress;  // in bytes of the files
   const std::atomic<bool>* stop = nullptr;

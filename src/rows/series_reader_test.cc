@@ -241,6 +241,38 @@ TEST(SeriesReader, AlignsCovariatesWithTheSeries) {
   EXPECT_EQ(shown_covariates(objects), "price: 4 - 6 7 | 1 2; size: 2 | -");
 }
 
+TEST(SeriesReader, FurtherFilesMayLackPastAndStaticColumns) {
+  TempDir dir;
+  put_file(dir / "a.csv", "unique_id,ds,y,value,visits,size\nA,1,10,1,5,7\nA,2,11,2,6,7\n");
+  put_file(dir / "future.csv", "unique_id,ds,value\nA,3,8\nA,4,9\n");
+  put_file(dir / "later.csv", "unique_id,ds,y,value,size\nA,3,12,8,7\nA,4,13,9,7\n");
+  put_file(dir / "none.csv", "unique_id,ds,y,visits,size\nA,3,12,6,7\n");
+  SeriesReaderOptions options;
+  options.covariates = {{"value", CovariateKind::future, false},
+                        {"visits", CovariateKind::past, false},
+                        {"size", CovariateKind::fixed, false}};
+  const auto of = [&](const char* name) {
+    return read_series(std::vector<std::string>{(dir / "a.csv").string(), (dir / name).string()}, options);
+  };
+  const SeriesTable future = of("future.csv");
+  EXPECT_EQ(shown(future), "long index | A 1: 10 11");  // "value" is not the target, but a covariate
+  EXPECT_EQ(shown_covariates(future), "value: 1 2 8 9; visits: 5 6; size: 7");
+  EXPECT_EQ(future.notes.size(), 1u);
+  const SeriesTable later = of("later.csv");
+  EXPECT_EQ(shown(later), "long index | A 1: 10 11 12 13");
+  EXPECT_EQ(shown_covariates(later), "value: 1 2 8 9; visits: 5 6 - -; size: 7");
+  EXPECT_HAS(later.notes.back(), "later.csv has no column visits");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { of("none.csv"); }), "none.csv: line 1: unknown column value");
+
+  // Omitted columns are known not to be the target.
+  options.covariates.clear();
+  options.omitted = {"visits"};
+  options.layout = SeriesLayout::long_rows;
+  const SeriesTable omitted = read("unique_id,ds,sales,visits\nA,1,10,5\nA,2,11,6\n", options);
+  EXPECT_EQ(shown(omitted), "long index | A 1: 10 11");
+  EXPECT_EQ(omitted.notes.size(), 1u);
+}
+
 TEST(SeriesReader, WarnsAboutPrecisionLoss) {
   std::string warned;
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {

@@ -84,6 +84,19 @@ TEST_F(ForecastCovariates, TrainsAndForecastsWithTheColumnsOfTheModel) {
   const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", "actual.csv",
                                              "--model", "m", "--device", "cpu", "--freq", "index", "--json"}));
   EXPECT_EQ(e.at("points"), 12);
+  // Past and static columns may be absent from it.
+  std::string fewer = "unique_id,ds,y,promotion,day\n";
+  for (const std::string& line : lines_of(actual)) {
+    std::vector<std::string> fields;
+    for (size_t from = 0, to = 0; to != std::string::npos; from = to + 1)
+      fields.push_back(line.substr(from, (to = line.find(',', from)) == std::string::npos ? to : to - from));
+    if (fields[0] != "unique_id")
+      fewer += fields[0] + "," + fields[1] + "," + fields[2] + "," + fields[3] + "," + fields[5] + "\n";
+  }
+  put("fewer.csv", fewer);
+  EXPECT_EQ(nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", "fewer.csv", "--model",
+                                        "m", "--device", "cpu", "--freq", "index", "--json"})),
+            e);
   must({"forecast",
         "roll",
         "--data",
