@@ -113,6 +113,8 @@ CovariateValues CovariateBuilder::aligned(size_t c, const SeriesTable& series) {
 void CovariateBuilder::finish(SeriesTable& table) {
   if (columns_.empty()) return;
   options_.frequency = table.frequency;
+  if (table.numbered)
+    for (SeriesBuilder& builder : builders_) builder.number_points();
   for (size_t c = 0; c < columns_.size(); ++c) table.covariates.push_back(aligned(c, table));
   for (const std::string& id : table.ids) {
     const auto found = rows_.find(id);

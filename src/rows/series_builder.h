@@ -53,6 +53,7 @@ class SeriesBuilder {
     if (is_weekend(time)) gaps_.saw_weekend();
   }
   void note_value(uint32_t series, double value);  // tracks the precision of the values
+  void number_points() { untimed_ = true; }        // ignores times
   void declare_frequency(const Frequency& frequency) { declared_frequency_ = frequency; }
   const std::optional<Frequency>& declared_frequency() const { return declared_frequency_; }
   std::string place(uint32_t file, int64_t line) const;

@@ -87,6 +87,7 @@ class SeriesFileReader {
   void read_objects();
   // Lists beside the target, or single values of static columns.
   void read_object_covariates(uint32_t series, const Timestamp* first, size_t points);
+  std::vector<float> covariate_list(size_t c, std::string_view list, size_t points);
   void declare_frequency();
   // The list's grammar has been validated, its elements have not.
   void read_targets(std::string_view list, uint32_t series, std::vector<float>& values);

@@ -11,6 +11,50 @@
 #include "rows/series_file.h"
 
 namespace brim::rows {
+namespace {
+
+std::string_view without_space(std::string_view json) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t from = json.find_first_not_of(kSpace);
+  return from == json.npos ? "" : json.substr(from, json.find_last_not_of(kSpace) + 1 - from);
+}
+
+// Length of the element at the start of a list without its brackets.
+size_t element_length(std::string_view list) {
+  if (list[0] != '"' && list[0] != '[' && list[0] != '{') return std::min(list.find(','), list.size());
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < list.size(); ++at) {
+    const char c = list[at];
+    if (in_string && c == '\\')
+      ++at;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == '[' || c == '{'))
+      ++depth;
+    else if (!in_string && (c == ']' || c == '}'))
+      --depth;
+    if (!in_string && depth == 0) return at + 1;
+  }
+  return list.size();
+}
+
+// Calls visit(text, whether it is a string) for each element of a list, whose grammar has been validated. Strings have
+// no quotes, but are still escaped.
+template <class Visit>
+void for_elements(std::string_view list, Visit&& visit) {
+  list = without_space(list.substr(1, list.size() - 2));
+  while (!list.empty()) {
+    const size_t length = element_length(list);
+    const std::string_view text = without_space(list.substr(0, length));
+    const bool is_string = text.starts_with('"');
+    visit(is_string ? text.substr(1, text.size() - 2) : text, is_string);
+    const size_t comma = std::min(list.find(',', length), list.size() - 1);
+    list = without_space(list.substr(comma + 1));
+  }
+}
+
+}  // namespace
 
 const JsonMember* SeriesFileReader::member(std::string_view key) const {
   const JsonMember* found = nullptr;
@@ -74,25 +118,35 @@ void SeriesFileReader::read_object_covariates(uint32_t series, const Timestamp* 
       refuse(fmt::format("\"{}\" is missing or not a {}", column.name,
                          column.kind == CovariateKind::fixed ? "single value" : "list"),
              "give a list as long as \"target\", or longer for values of the future");
-    std::vector<float>& values = all.emplace_back();
-    if (!is_list) {
-      values.push_back(static_cast<float>(covariate_value(c, text_of(*found))));
-      continue;
-    }
-    const std::string_view list = found->value.substr(1, found->value.size() - 2);
-    for (size_t at = 0; !bare_field(list).empty() && at <= list.size();) {
-      const size_t comma = std::min(list.find(',', at), list.size());
-      std::string_view text = bare_field(list.substr(at, comma - at));
-      if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
-      values.push_back(static_cast<float>(covariate_value(c, text)));
-      at = comma + 1;
-    }
-    if (values.size() < points)
-      refuse(fmt::format("\"{}\" has {}, but \"target\" has {}", column.name,
-                         format_count(static_cast<int64_t>(values.size()), "value"), points),
-             "give one value per point; write missing values as null");
+    if (is_list)
+      all.push_back(covariate_list(c, found->value, points));
+    else
+      all.push_back({static_cast<float>(covariate_value(c, text_of(*found)))});
   }
   covariates_.add_steps(builder_.id(series), first, all, file_, stream_.line());
+}
+
+std::vector<float> SeriesFileReader::covariate_list(size_t c, std::string_view list, size_t points) {
+  const CovariateColumn& column = options_.covariates[c];
+  std::vector<float> values;
+  for_elements(list, [&](std::string_view text, bool is_string) {
+    if (!is_string && (text.starts_with('[') || text.starts_with('{')))
+      refuse(fmt::format("\"{}\": element {}: {} is not a single value", column.name, values.size() + 1,
+                         io::quote_text(text)),
+             "give a list of numbers or strings; write missing values as null");
+    values.push_back(static_cast<float>(is_string && text.find('\\') != text.npos
+                                            ? covariate_value(c, json_unescape(text))
+                                            : covariate_value(c, text)));
+  });
+  // Future columns may continue after the target; further values of past ones must be missing.
+  const bool fits = column.kind == CovariateKind::future ||
+                    std::all_of(values.begin() + static_cast<std::ptrdiff_t>(std::min(points, values.size())),
+                                values.end(), [](float v) { return std::isnan(v); });
+  if (values.size() < points || !fits)
+    refuse(fmt::format("\"{}\" has {}, but \"target\" has {}", column.name,
+                       format_count(static_cast<int64_t>(values.size()), "value"), points),
+           "give one value per point; write missing values as null");
+  return values;
 }
 
 void SeriesFileReader::declare_frequency() {
@@ -110,12 +164,7 @@ void SeriesFileReader::declare_frequency() {
 
 void SeriesFileReader::read_targets(std::string_view list, uint32_t series, std::vector<float>& values) {
   values.clear();
-  list = list.substr(1, list.size() - 2);
-  if (bare_field(list).empty()) return;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t comma = std::min(list.find(',', at), list.size());
-    std::string_view text = bare_field(list.substr(at, comma - at));
-    if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  for_elements(list, [&](std::string_view text, bool) {
     const auto value = parse_series_value(text);
     if (!value || std::isinf(static_cast<float>(*value)))
       refuse(fmt::format("\"target\": element {}: {} is not a finite number", values.size() + 1, io::quote_text(text)),
@@ -125,8 +174,7 @@ void SeriesFileReader::read_targets(std::string_view list, uint32_t series, std:
              "set `gaps=mask` to ignore missing points, or `gaps=fill` to repeat the previous value");
     builder_.note_value(series, *value);
     values.push_back(static_cast<float>(*value));
-    at = comma + 1;
-  }
+  });
 }
 
 void SeriesFileReader::read_rows_of_json() {

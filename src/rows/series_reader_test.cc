@@ -273,6 +273,31 @@ TEST(SeriesReader, FurtherFilesMayLackPastAndStaticColumns) {
   EXPECT_EQ(omitted.notes.size(), 1u);
 }
 
+TEST(SeriesReader, ReadsListsOfCategories) {
+  SeriesReaderOptions options;
+  options.covariates = {{"day", CovariateKind::past, true}};
+  const auto of = [&](const std::string& lists) { return read("{\"item_id\":\"A\"," + lists + "}\n", options); };
+  const SeriesTable t = of(R"("target":[1,2,3,4],"day":[ "red, large" ,"caf\u00e9",null,"a\"]b\\"])");
+  EXPECT_EQ(t.covariates[0].categories, (std::vector<std::string>{"red, large", "café", "a\"]b\\"}));
+  EXPECT_EQ(shown_covariates(t), "day: 0 1 - 2");
+  EXPECT_EQ(shown_covariates(of(R"("target":[1,2],"day":["x",2,null])")), "day: 0 1");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { of(R"("target":[1,2],"day":["x","y","z"])"); }),
+             "a.csv: line 1: \"day\" has 3 values, but \"target\" has 2; give one value per point");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { of(R"("target":[1,2],"day":["x",["y","z"]])"); }),
+             "a.csv: line 1: \"day\": element 2: '[\"y\",\"z\"]' is not a single value");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { of(R"("target":[1,"2,3"],"day":["x","y"])"); }),
+             "\"target\": element 2: '2,3' is not a finite number");
+}
+
+TEST(SeriesReader, AlignsCovariatesWithNumberedObjects) {
+  SeriesReaderOptions options;
+  options.covariates = {{"price", CovariateKind::future, false}};
+  const SeriesTable t =
+      read("{\"item_id\":\"A\",\"start\":100,\"target\":[null,2,3],\"price\":[4,5,6,7]}\n", options, "a.jsonl");
+  EXPECT_EQ(shown(t), "jsonl index | A 2: 2 3");
+  EXPECT_EQ(shown_covariates(t), "price: 5 6 7");
+}
+
 TEST(SeriesReader, WarnsAboutPrecisionLoss) {
   std::string warned;
   const LogSink before = set_log_sink([&](LogLevel level, std::string_view text) {
