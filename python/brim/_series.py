@@ -42,10 +42,61 @@ class Types:
         return out
 
 
+class Covariates:
+    """Columns of a table that are inputs of the forecasts."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.future: list[str] = []
+        self.categories: dict[str, set[str]] = {}  # by categorical column: those of the model
+
+
+class Clock:
+    """How the zoned times of a call's tables are written: in local time if the times of all tables are at the same time of day,
+    otherwise in UTC. Complete once all tables are read."""
+
+    def __init__(self) -> None:
+        self.zone: datetime.tzinfo | None = None  # that of the first table with a zone
+        self._times_of_day: set[datetime.time] = set()
+        self._tables: dict[bool, str] = {}  # names of the first tables with and without a zone
+
+    def add(self, name: str, times: Sequence[datetime.datetime]) -> None:
+        zone = times[0].tzinfo if times else None
+        if any((one.tzinfo is None) != (zone is None) for one in times):
+            raise BadData(f"{name}: some times have a time zone, others have none", "convert them to one time zone")
+        self._tables.setdefault(zone is not None, name)
+        if zone is not None:
+            self.zone = zone if self.zone is None else self.zone
+        self._times_of_day.update((one if zone is None else one.astimezone(self.zone)).time() for one in times)
+
+    @property
+    def is_local(self) -> bool:
+        return len(self._times_of_day) == 1
+
+    def written(self, times: Sequence[Any]) -> list[Any]:
+        """Times of a table with a zone, without it."""
+        if not self.is_local and False in self._tables:
+            raise BadData(f"the times of {self._tables[True]} have a time zone, those of {self._tables[False]} have none",
+                          "convert them to one time zone")
+        zone = self.zone if self.is_local else datetime.timezone.utc
+        return [one.astimezone(zone).replace(tzinfo=None) if _is_datetime(one) else one for one in times]
+
+    def restored(self, naive: Any) -> Any:
+        """The time that was written as `naive`."""
+        if hasattr(naive, "tz_localize"):
+            if self.is_local:
+                return naive.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward")
+            return naive.tz_localize("UTC").tz_convert(self.zone)
+        if self.is_local:
+            localize: Any = getattr(self.zone, "localize", None)  # pytz
+            return localize(naive) if localize else naive.replace(tzinfo=self.zone)
+        return naive.replace(tzinfo=datetime.timezone.utc).astimezone(self.zone)
+
+
 class Table:
     """The columns of a table of series, checked and sorted by time."""
 
-    def __init__(self, name: str, rows: Any, settings: dict[str, Any], covariates: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, rows: Any, settings: dict[str, Any], covariates: Covariates, clock: Clock) -> None:
         rows = _with_index(collected(rows))
         keys = _column_keys(rows)
         if keys is None:
@@ -54,30 +105,39 @@ class Table:
         check_unique(names)
         self.types = Types()
         self.names = names
+        self._categories = covariates.categories
+        self._clock = clock
+        self._zoned: str | None = None  # the column of times, if they have a zone
         self._cells = [_values(rows[key]) for key in keys]
         if len({len(column) for column in self._cells}) > 1:
             counts = ", ".join(f"{key} {len(column):,}" for key, column in zip(names, self._cells, strict=True))
             raise UsageError(f"{name}: columns of unequal length: {counts}", "use the same number of rows in each")
         ident = _named("id_column", settings, names, _IDS)
         time = _named("time_column", settings, names, _TIMES)
-        target = _named("target_column", settings, names, _TARGETS)
-        has_values = target is not None or name == "futr_df"  # which has only covariates
+        target = _named("target_column", settings, names, _TARGETS, covariates.names)
+        has_values = target is not None or name == "futr_df"
         is_long = has_values and (ident or time) is not None and settings.get("layout") in (None, "auto", "long")
         if is_long:
+            if name == "futr_df" and target is not None:  # its values are not known when the forecasts are made
+                self._drop([target])
             if name != "forecasts":  # which have a column per model
-                self._keep([one for one in (ident, time, target, *covariates) if one is not None])
+                self._keep([one for one in (ident, time, target, *covariates.names) if one is not None])
             self._sort(ident, time)
         if is_long and ident is not None:
             self._read_ids(name, self._column(ident))
         if time is not None:
-            self._read_times(self._column(time), rows[keys[names.index(time)]])
+            self._read_times(name, time, rows[keys[names.index(time)]])
         if hasattr(rows, "dtypes") and hasattr(rows, "iloc"):
             for column, own in (("unique_id", ident if is_long else None), ("ds", time), ("cutoff", time)):
                 if own is not None:
                     self.types.pandas[column] = rows[keys[names.index(own)]].dtype
 
     def write(self, path: pathlib.Path) -> None:
-        cells = [[_cell(value) for value in column] for column in self._cells]
+        cells = []
+        for name, values in zip(self.names, self._cells, strict=True):
+            values = self._clock.written(values) if name == self._zoned else values
+            known = self._categories.get(name)
+            cells.append([_cell(value) if known is None else _category(value, known) for value in values])
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.names)
@@ -91,8 +151,11 @@ class Table:
         extra = [name for name in self.names if name not in used]
         if extra:
             warn(f"columns without an effect on the forecasts: {', '.join(extra)}")
-            self._cells = [cells for name, cells in zip(self.names, self._cells, strict=True) if name in used]
-            self.names = [name for name in self.names if name in used]
+            self._drop(extra)
+
+    def _drop(self, columns: list[str]) -> None:
+        self._cells = [cells for name, cells in zip(self.names, self._cells, strict=True) if name not in columns]
+        self.names = [name for name in self.names if name not in columns]
 
     def _sort(self, ident: str | None, time: str | None) -> None:
         """Sorts the rows of each series by time, if they are not."""
@@ -129,16 +192,18 @@ class Table:
                 raise BadData(f"{name}: the ids {self.types.ids[text]!r} and {one!r} are equal as texts", "use ids of one type")
             self.types.ids[text] = one
 
-    def _read_times(self, times: list[Any], column: Any) -> None:
-        first = next((one for one in times if not _is_missing(one)), None)
+    def _read_times(self, name: str, at: str, column: Any) -> None:
+        times = self._column(at)
+        first = next((one for one in times if not _is_missing(one) and not _is_nat(one)), None)
         if isinstance(column, np.ndarray) and column.dtype.kind == "M":
+            self._clock.add(name, [one for one in column.astype("datetime64[us]").tolist() if _is_datetime(one)])
             self.types.time, self.types.time_array = np.datetime64, column.dtype
         elif isinstance(first, bool) or first is None:
             return
         elif isinstance(first, int):
             self.types.time = int
         elif isinstance(first, datetime.datetime):
-            self._read_datetimes(times, first)
+            self._read_datetimes(name, at, type(first))
         elif isinstance(first, datetime.date):
             self.types.time = lambda text: datetime.date.fromisoformat(text[:10])
         elif type(first).__name__ == "Period":
@@ -147,45 +212,28 @@ class Table:
         elif isinstance(first, str):
             self.types.time = str
 
-    def _read_datetimes(self, times: list[Any], first: datetime.datetime) -> None:
-        """Zoned times at the same time of every day are written without their zone, others in UTC."""
-        kind = type(first)  # datetime or pandas.Timestamp
+    def _read_datetimes(self, name: str, at: str, kind: Any) -> None:
+        """`kind`: datetime or pandas.Timestamp."""
+        times = [one for one in self._column(at) if _is_datetime(one)]
+        self._clock.add(name, times)
 
         def parsed(text: str) -> Any:
-            return kind.fromisoformat(text) if kind is datetime.datetime else kind(text)  # type: ignore[call-arg, arg-type]
+            return kind.fromisoformat(text) if kind is datetime.datetime else kind(text)
 
-        zone = first.tzinfo
-        if any((one.tzinfo is None) != (zone is None) for one in times if isinstance(one, datetime.datetime)):
-            raise BadData("some times have a time zone, others have none", "convert them to one time zone")
-        if zone is None:
+        if times[0].tzinfo is None:
             self.types.time = parsed
-            return
-        utc = datetime.timezone.utc
-        daily = len({one.astimezone(zone).time() for one in times if not _is_nat(one)}) == 1
-        at = next(i for i, cells in enumerate(self._cells) if cells is times)
-        self._cells[at] = [one if _is_nat(one) else one.astimezone(zone if daily else utc).replace(tzinfo=None) for one in times]
-
-        def zoned(text: str) -> Any:
-            naive = parsed(text)
-            if hasattr(naive, "tz_localize"):
-                if daily:
-                    return naive.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
-                return naive.tz_localize("UTC").tz_convert(zone)
-            if daily:
-                localize: Any = getattr(zone, "localize", None)  # pytz
-                return localize(naive) if localize else naive.replace(tzinfo=zone)
-            return naive.replace(tzinfo=utc).astimezone(zone)
-
-        self.types.time = zoned
+        else:
+            self._zoned = at
+            self.types.time = lambda text: self._clock.restored(parsed(text))
 
 
-def _named(option: str, settings: dict[str, Any], names: list[str], usual: Sequence[str]) -> str | None:
-    """The column for an option, or one with a usual name."""
+def _named(option: str, settings: dict[str, Any], names: list[str], usual: Sequence[str], others: Sequence[str] = ()) -> str | None:
+    """The column for an option, or one with a usual name that is not among `others`."""
     given = settings.get(option)
     if given is not None:
         return str(given) if str(given) in names else None  # missing columns are reported by the program
     lower = [name.lower() for name in names]
-    return next((names[lower.index(one)] for one in usual if one in lower), None)
+    return next((names[lower.index(one)] for one in usual if one in lower and names[lower.index(one)] not in others), None)
 
 
 def _with_index(rows: Any) -> Any:
@@ -206,6 +254,19 @@ def _values(column: Any) -> list[Any]:
 
 def _is_nat(value: Any) -> bool:
     return type(value).__name__ == "NaTType" or value is None
+
+
+def _is_datetime(value: Any) -> bool:
+    return isinstance(value, datetime.datetime) and not _is_nat(value)
+
+
+def _category(value: Any, known: set[str]) -> str:
+    """Text of a category: 1 and 1.0 are the same, because pandas converts integers to floats if values are missing. Models that were
+    trained on files may know it as "1.0"."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value % 1 != 0:
+        return _cell(value)
+    texts = (str(int(value)), str(value), f"{int(value)}.0")
+    return next((text for text in texts if text in known), texts[0])
 
 
 def _cell(value: Any) -> str:

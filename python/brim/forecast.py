@@ -12,20 +12,22 @@ import os
 import pathlib
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _brim
 from ._log import forward_log
+from ._model import warn
 from ._options import checked, path, whole
-from ._series import Table, Types
+from ._series import Clock, Covariates, Table, Types
 from .errors import Error, UsageError, renamed
 from .training import _paths
 _log = logging.getLogger("brim")
 _ARGUMENTS = {"forecast": "forecasts", "output": "output_dir"}  # settings with another name here
-_READING = ("freq", "id_column", "time_column", "target_column", "layout", "gaps")  # settings that predict needs too
+_READING = ("freq", "id_column", "time_column", "target_column", "layout", "gaps", "delimiter", "device", "precision",
+            "memory_limit", "leave_free", "threads")  # settings that predict needs too
 _COVARIATES = {"futr_exog_list": "future_columns", "hist_exog_list": "past_columns", "stat_exog_list": "static_columns"}
 
 
@@ -106,7 +108,7 @@ class NBEATS:
     @checked
     def predict(self, df: Any = None, *, futr_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecasts after the end of the series of `fit`, or of others, with prediction intervals of these levels in percent.
-        `futr_df` has the future covariates of the points to forecast: unique_id, ds and the columns.
+        `futr_df` has the future covariates of the points to forecast: unique_id, ds and the columns. Its target is ignored.
         Returns a frame of the library of the data (pandas, polars), or Forecasts."""
         if self._model is None:
             raise UsageError("this NBEATS is not fitted", "call fit(df) first")
@@ -157,8 +159,8 @@ def _like(data: Any, found: Forecasts) -> Any:
 def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, futr_df: Any = None,
             **settings: Any) -> Forecasts:
     """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive,
-    naive2, theta, ets or auto. `futr_df` has the future covariates of the points to forecast, unless they are rows of
-    `data` without a target."""
+    naive2, theta, ets or auto. `futr_df` is a table with the future covariates of the points to forecast, unless they are rows of
+    `data` without a target. The target of `futr_df` is ignored."""
     _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
     _check_horizon(horizon, 0 if os.path.isdir(path("model", model)) else 1)
     given = {"model": path("model", model), "horizon": horizon or None, **settings}
@@ -219,21 +221,36 @@ def _run(call: Callable[[list[tuple[str, str]], Any], Any], tables: dict[str, An
     """Returns the result of the call, and the types of the first table; None for files."""
     settings = {_COVARIATES.get(name, name): value for name, value in settings.items()}
     given = _settings(settings)
+    covariates, clock = _covariates(settings), Clock()
+    if "futr_df" in tables and not covariates.future:
+        warn("futr_df has no effect on the forecasts: there are no future columns")
+        tables = {name: rows for name, rows in tables.items() if name != "futr_df"}
+    sources = {name: _paths(rows) or Table(_ARGUMENTS.get(name, name), rows, settings, covariates, clock) for name, rows in tables.items()}
+    stem = _stem(sources["data"])
     with contextlib.ExitStack() as written:
         names: dict[str, str] = {}
-        types = []
-        for name, rows in tables.items():
-            paths, of_table = written.enter_context(_files(name, rows, settings))
-            types.append(of_table)
-            given += [("data" if name == "futr_df" else name, file) for file in paths]
-            if of_table is not None:
-                names[paths[0]] = _ARGUMENTS.get(name, name)
+        for name, source in sources.items():
+            if isinstance(source, Table):
+                file = pathlib.Path(written.enter_context(tempfile.TemporaryDirectory(prefix="brim-"))) / f"{stem}.csv"
+                source.write(file)
+                names[str(file)] = _ARGUMENTS.get(name, name)
+                source = [str(file)]
+            given += [("data" if name == "futr_df" else name, one) for one in source]
         try:
-            return call(given, _report), types[0]
+            first = sources["data"]
+            return call(given, _report), first.types if isinstance(first, Table) else None
         except Error as error:
             raise renamed(error, _ARGUMENTS, names) from None
         finally:
             forward_log()
+
+
+def _stem(data: Table | list[str]) -> str:
+    """Name of the tables' files without its suffix: without an id column, it is the id of the series, which all tables must share."""
+    if isinstance(data, Table) or len(data) > 1:
+        return "data"
+    file = pathlib.PurePath(data[0])
+    return (file.with_suffix("") if file.suffix in (".gz", ".zst") else file).stem or "data"
 
 
 def _report(done: float, total: float, text: str, lines: list[str]) -> None:
@@ -259,31 +276,30 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
     return given
 
 
-def _covariates(settings: dict[str, Any]) -> list[str]:
+def _covariates(settings: dict[str, Any]) -> Covariates:
     """Covariates of the settings and of the model. Other columns of a table have no effect."""
-    names: list[str] = []
+    found = Covariates()
     for key in _COVARIATES.values():
-        given = settings.get(key) or []
-        names += given.split(",") if isinstance(given, str) else [str(one) for one in given]
+        names = _words(settings.get(key))
+        found.names += names
+        found.future += names if key == "future_columns" else []
+    found.categories = {name: set() for name in _words(settings.get("categorical"))}
     for model in (settings.get("model"), settings.get("from")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # reported by the library
             config = json.loads((pathlib.Path(str(model)) / "config.json").read_text(encoding="utf-8"))
-            names += [str(column["name"]) for column in config.get("covariates", {})["columns"]]
-    return names
+            for column in config.get("covariates", {})["columns"]:
+                name = str(column["name"])
+                found.names.append(name)
+                found.future += [name] if column["kind"] == "future" else []
+                if column["categories"]:
+                    found.categories[name] = {str(one) for one in column["categories"]}
+    return found
 
 
-@contextlib.contextmanager
-def _files(name: str, rows: Any, settings: dict[str, Any]) -> Iterator[tuple[list[str], Types | None]]:
-    """Yields file names unchanged, or the name of a temporary file with a table and its types."""
-    paths = _paths(rows)
-    if paths is not None:
-        yield paths, None
-        return
-    table = Table(_ARGUMENTS.get(name, name), rows, settings, _covariates(settings))
-    with tempfile.TemporaryDirectory(prefix="brim-") as folder:
-        file = pathlib.Path(folder) / f"{name}.csv"  # the id of the series, if there is no id column
-        table.write(file)
-        yield [str(file)], table.types
+def _words(given: Any) -> list[str]:
+    """Names of a setting: a list, or a str with commas."""
+    given = given.split(",") if isinstance(given, str) else given
+    return [str(one).strip() for one in given] if isinstance(given, (list, tuple, np.ndarray)) else []
 
 
 def _table(columns: dict[str, Any], types: Types | None) -> Forecasts:

@@ -11,7 +11,7 @@ import sys
 import brim
 import numpy as np
 import pytest
-from brim import _program
+from brim import _program, _series
 
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(70)]
 
@@ -139,6 +139,86 @@ def test_covariates_of_tables(tmp_path):
         assert not model.predict(futr_df=ahead.assign(promotion=1 - ahead["promotion"])).equals(found)
     with pytest.warns(UserWarning, match="note"), pytest.raises(brim.BadData, match="promotion has no value"):
         model.predict()
+
+
+SMALL = {"h": 3, "input_size": 6, "max_steps": 20, "n_blocks": 1, "mlp_units": 8, "losses": "mae", "device": "cpu", "threads": 1}
+
+
+def test_future_tables_have_only_future_columns(recwarn):
+    """The target of futr_df is ignored. Without ids, all tables are the same series."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=60), "y": [float(i % 7) for i in range(60)],
+                          "promotion": [float(i % 3) for i in range(60)], "visits": np.arange(60) % 9})
+    known, ahead = frame[:57], frame[57:]
+    model = brim.forecast.NBEATS(**SMALL, futr_exog_list=["promotion"], hist_exog_list=["visits"]).fit(known)
+    found = model.predict(futr_df=ahead[["ds", "promotion"]])
+    assert len(found) == 3 and found["ds"].iloc[0] == ahead["ds"].iloc[0]
+    assert model.predict(futr_df=ahead).equals(found)
+    actual = brim.forecast.evaluate(known, ahead[["ds", "y", "promotion"]], model=model._model, device="cpu")
+    assert actual["series"] == 1 and actual["points"] == 3
+    known, ahead = known[["ds", "y"]], ahead[["ds", "y"]]
+    assert brim.forecast.evaluate(known, ahead, forecasts=found)["smape"] == pytest.approx(actual["smape"])
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="futr_df has no effect"):
+        naive = brim.forecast.predict(known, model="naive", horizon=3, futr_df=ahead)
+    assert naive["ds"][0] == ahead["ds"].iloc[0]
+
+
+def test_tables_without_ids_are_the_series_of_a_file(tmp_path):
+    known = {"ds": list(range(20)), "y": [float(i) for i in range(20)]}
+    (tmp_path / "shop.csv").write_text("ds,y\n" + "".join(f"{ds},{y}\n" for ds, y in zip(*known.values())))
+    later = {"ds": [20, 21], "y": [19.0, 19.0]}
+    for data in (known, tmp_path / "shop.csv"):
+        assert brim.forecast.evaluate(data, later, model="naive")["smape"] == 0
+
+
+@pytest.mark.parametrize("freq", ["h", "D"])
+def test_tables_of_a_call_share_one_time_zone(freq):
+    pd = pytest.importorskip("pandas")
+    times = pd.date_range("2024-03-01", periods=60, freq=freq, tz="Europe/Berlin")
+    frame = pd.DataFrame({"unique_id": "a", "ds": times, "y": np.arange(60.0)})
+    known, later = frame[:59], frame[59:]  # the one row of `later` has one time of day at any frequency
+    found = brim.forecast.predict(known, model="naive", horizon=1)
+    assert found["ds"] == [times[59]]
+    in_utc = later.assign(ds=later["ds"].dt.tz_convert("UTC"))
+    for actual in (later, in_utc):
+        for given in ({"model": "naive"}, {"forecasts": found}, {"forecasts": found.to_pandas()}):
+            scores = brim.forecast.evaluate(known, actual, **given)
+            assert scores["horizon"] == 1 and scores["mae"] == 1
+    naive = later.assign(ds=later["ds"].dt.tz_localize(None))
+    if freq == "D":
+        assert brim.forecast.evaluate(known, naive, model="naive")["horizon"] == 1
+        return
+    for data, actual in ((known, naive), (known.assign(ds=known["ds"].dt.tz_localize(None)), in_utc)):
+        with pytest.raises(brim.BadData, match="times of .* have a time zone, those of .* have none"):
+            brim.forecast.evaluate(data, actual, model="naive")
+
+
+def test_categories_are_the_same_as_integers_and_floats():
+    """pandas converts integers to floats if values are missing."""
+    assert [_series._category(value, set()) for value in (1, 1.0, 0.5, True, None, float("nan"), "x")] == ["1", "1", "0.5", "True", "", "", "x"]
+    assert [_series._category(value, {"1.0"}) for value in (1, 1.0)] == ["1.0", "1.0"]
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(typed(["a", "b"], pd.date_range("2024-01-01", periods=50)))
+    frame["promotion"], frame["store"] = np.arange(100) % 3, [1] * 50 + [2] * 50
+    frame["y"] += 50 * frame["store"]
+    known, ahead = frame[frame["ds"] < "2024-02-17"], frame[frame["ds"] >= "2024-02-17"][["unique_id", "ds", "promotion"]]
+    model = brim.forecast.NBEATS(**SMALL, futr_exog_list=["promotion"], stat_exog_list=["store"], categorical=["store"]).fit(known)
+    rows = pd.concat([known, ahead]).sort_values(["unique_id", "ds"])
+    assert rows["store"].dtype == float
+    assert model.predict(rows).equals(model.predict(futr_df=ahead))
+    assert not model.predict(rows.assign(store=3.0)).equals(model.predict(rows))
+
+
+def test_predict_uses_the_device_settings_of_the_model(monkeypatch):
+    settings = {"device": "cpu", "precision": "fp32", "memory_limit": "1GiB", "leave_free": "0", "threads": 1, "freq": "D", "max_steps": 5}
+    model = brim.forecast.NBEATS(h=2, **settings)
+    model._model, model._data = "model", series()
+    given = {}
+    monkeypatch.setattr(brim.forecast, "predict", lambda data, **rest: given.update(rest))
+    model.predict()
+    settings.pop("max_steps")  # only for training
+    assert {name: given.get(name) for name in settings} == settings and "max_steps" not in given
 
 
 def test_an_index_of_pandas_is_read():
