@@ -14,9 +14,9 @@ namespace brim::rows {
 namespace {
 
 std::string_view without_space(std::string_view json) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t from = json.find_first_not_of(kSpace);
-  return from == json.npos ? "" : json.substr(from, json.find_last_not_of(kSpace) + 1 - from);
+  constexpr std::string_view blanks = " \t\r\n";
+  const size_t from = json.find_first_not_of(blanks);
+  return from == json.npos ? "" : json.substr(from, json.find_last_not_of(blanks) + 1 - from);
 }
 
 // Length of the element at the start of a list without its brackets.
