@@ -170,11 +170,11 @@ TEST_F(PlanVerb, PlansSeveralModels) {
   const auto sets = [&](const std::string& limit) {
     std::vector<std::string> arguments = served(limit);
     arguments.push_back("--json");
-    const auto json = nlohmann::json::parse(must(arguments));
+    const auto plan = nlohmann::json::parse(must(arguments));
     std::string all_sets;
-    for (const auto& set : json.at("resident_sets")) {
+    for (const auto& set : plan.at("resident_sets")) {
       all_sets += set.at("models").dump();
-      EXPECT_LE(set.at("bytes"), json.at("limit_bytes"));
+      EXPECT_LE(set.at("bytes"), plan.at("limit_bytes"));
     }
     return all_sets;
   };
