@@ -92,13 +92,27 @@ TEST(HeldOut, KeepsSeriesThatAreLongEnough) {
   rows::SeriesTable table = empty_table();
   add_series(table, {1, 2, 3, 4, 5, 6, 7, 8});
   add_series(table, {1, 2, 3, 4, 5});
-  add_series(table, {1, 2, 3, std::numeric_limits<float>::quiet_NaN(), 5, 6, 7, 8});
   const SeriesStore series(std::move(table));
   const HeldOut origin = hold_out(series, 2, 2, 2);
-  ASSERT_EQ(origin.of, std::vector<int64_t>{0}) << "too short, and missing at the origin";
+  ASSERT_EQ(origin.of, std::vector<int64_t>{0}) << "the other is too short";
   EXPECT_EQ(origin.known.series(0).size(), 4u);
   EXPECT_EQ(origin.actual[0], (std::vector<float>{5, 6}));
-  EXPECT_EQ(hold_out(series, 2, 1, 2).of, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(hold_out(series, 2, 1, 2).of, (std::vector<int64_t>{0, 1}));
+}
+
+TEST(HeldOut, EndsSeriesAtTheirLastPresentPoint) {
+  constexpr float kGap = std::numeric_limits<float>::quiet_NaN();
+  rows::SeriesTable table = empty_table();
+  add_series(table, {1, 2, 3, kGap, 5, 6, 7, 8});
+  add_series(table, {1, 2, kGap, kGap, 5, 6, 7, 8});  // the same points are known at the origin before
+  const SeriesStore series(std::move(table));
+  const HeldOut origin = hold_out(series, 2, 2, 2);
+  ASSERT_EQ(origin.of, std::vector<int64_t>{0});
+  EXPECT_EQ(origin.known.series(0).size(), 3u);
+  EXPECT_TRUE(std::isnan(origin.actual[0][0]));
+  EXPECT_EQ(origin.actual[0][1], 5);
+  EXPECT_EQ(points_before(series.series(0), 2, 2, 4), 0);
+  EXPECT_EQ(hold_out(series, 2, 1, 2).of, (std::vector<int64_t>{0, 1}));
 }
 
 TEST(HeldOut, IntervalsOfRandomWalksHaveTheirLevel) {

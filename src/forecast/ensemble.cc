@@ -271,6 +271,7 @@ std::vector<ops::WindowPick> validation_windows(const SeriesStore& series, int64
 
 // Training targets for the last step of the horizon need series longer than the horizon.
 void check_lengths(const ForecastSettings& s, const SeriesStore& series) {
+  BRIM_CHECK(series.size() > 0, "no series to train on");
   int64_t longest = 0;
   for (int64_t i = 1; i < series.size(); ++i)
     if (series.series(i).size() > series.series(longest).size()) longest = i;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forecast/held_out.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -9,14 +10,21 @@
 
 namespace brim::forecast {
 
+int64_t points_before(std::span<const float> values, int64_t horizon, int64_t origin, int64_t fewest) {
+  const int64_t end = static_cast<int64_t>(values.size()) - origin * horizon;
+  for (int64_t known = end; known >= std::max<int64_t>(fewest, 1) && known > end - horizon; --known)
+    if (!std::isnan(values[static_cast<size_t>(known) - 1])) return known;
+  return 0;
+}
+
 HeldOut hold_out(const SeriesStore& series, int64_t horizon, int64_t origin, int64_t fewest) {
   std::vector<SeriesStore::Head> heads;
   std::vector<int64_t> of;
   std::vector<std::vector<float>> actual;
   for (int64_t i = 0; i < series.size(); ++i) {
     const auto values = series.series(i);
-    const int64_t known = static_cast<int64_t>(values.size()) - origin * horizon;
-    if (known < fewest || std::isnan(values[static_cast<size_t>(known) - 1])) continue;
+    const int64_t known = points_before(values, horizon, origin, fewest);
+    if (known == 0) continue;
     heads.push_back({i, known});
     of.push_back(i);
     const auto next = values.subspan(static_cast<size_t>(known), static_cast<size_t>(horizon));

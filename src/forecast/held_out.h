@@ -17,14 +17,17 @@ namespace brim::forecast {
 struct HeldOut {
   SeriesStore known;
   std::vector<int64_t> of;                 // index of each known series in all series
-  std::vector<std::vector<float>> actual;  // the horizon after the origin, by known series
+  std::vector<std::vector<float>> actual;  // the horizon after the known points, by known series
 };
 
 // Fewest points before an origin: one seasonal difference and one more point.
 constexpr int64_t fewest_points(int64_t season) { return season + 2; }
 
-// The series without their last `origin` horizons. Leaves out series with fewer than `fewest` points before, and series
-// that lack the last point before the origin.
+// Points of a series before an origin. If the last of them are missing, the series ends at its last present point. 0 if
+// fewer than `fewest` are left or a whole horizon is missing, for which the origin before is the same.
+int64_t points_before(std::span<const float> values, int64_t horizon, int64_t origin, int64_t fewest);
+
+// The series without their last `origin` horizons. Leaves out series without points_before() the origin.
 HeldOut hold_out(const SeriesStore& series, int64_t horizon, int64_t origin, int64_t fewest);
 
 // Forecasts of the known series of an origin.

@@ -159,8 +159,8 @@ int64_t trial_origins(const ForecastSettings& s, const SeriesStore& series, int6
   for (int64_t origins = s.held_out; origins > 0; --origins) {
     int64_t enough = 0, longest = 0;
     for (int64_t i = 0; i < series.size(); ++i) {
-      const int64_t known = static_cast<int64_t>(series.series(i).size()) - origins * s.horizon;
-      enough += known >= fewest_points(season);
+      const int64_t known = points_before(series.series(i), s.horizon, origins, fewest_points(season));
+      enough += known > 0;
       longest = std::max(longest, known);
     }
     if (2 * enough >= series.size() && longest > s.horizon) return origins;
