@@ -149,6 +149,36 @@ TEST(Trial, HoldsOutAsManyHorizonsAsMostSeriesAllow) {
   EXPECT_EQ(trial_origins(s, walks(3, 20), 1), 0);
 }
 
+TEST(Trial, HoldsOutHorizonsOfSeriesWithMissingPoints) {
+  ForecastSettings s;
+  s.horizon = 5;
+  const auto origins = [&](std::vector<int64_t> lengths, int64_t missing_from, int64_t missing_to) {
+    rows::SeriesTable table = empty_table();
+    for (const int64_t length : lengths) {
+      std::vector<float> values;
+      for (int64_t t = 0; t < length; ++t)
+        values.push_back(t >= missing_from && t < missing_to ? std::numeric_limits<float>::quiet_NaN()
+                                                             : static_cast<float>(t % 7));
+      add_series(table, values);
+    }
+    return trial_origins(s, SeriesStore(std::move(table)), 1);
+  };
+  EXPECT_EQ(origins({30}, 19, 20), 2) << "the series ends one point before the origin";
+  EXPECT_EQ(origins({30}, 15, 20), 1) << "a horizon is missing before the second origin";
+  EXPECT_EQ(origins({30}, 15, 25), 0);
+  EXPECT_EQ(origins({30, 10, 10, 10}, 15, 25), 0) << "without the longest series none is longer than a horizon";
+}
+
+TEST(Trial, ErrorsAreRelativeToTheLastValue) {
+  const auto scores = [](double smape, double mase) { return Scores{smape, mase, 1, 1, 1}; };
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_DOUBLE_EQ(relative_error(scores(5, 3), scores(10, 2)), 1);
+  EXPECT_DOUBLE_EQ(relative_error(scores(5, kNone), scores(10, kNone)), 0.5) << "constant before the origin";
+  EXPECT_EQ(relative_error(scores(0, 0), scores(0, 0)), 1);
+  EXPECT_EQ(relative_error(scores(0.1, 0.1), scores(0, 0)), std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(relative_error(scores(kNone, kNone), scores(kNone, kNone))));
+}
+
 TEST(Trial, FitsHistoryAndStepsToTheData) {
   EXPECT_EQ(tried_steps(1500, 2), (std::vector<int64_t>{30, 100, 300, 1500}));
   EXPECT_EQ(tried_steps(3, 2), (std::vector<int64_t>{1, 3}));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "forecast/metrics.h"
 
@@ -88,8 +89,8 @@ class TrialRun {
     const std::vector<unsigned> means = tried_means(combine, season_ > 1);
     for (const unsigned mean : means) trial.scores.push_back(scored(mean));
     const Scores naive = trial.scores[kNaive].scores;
-    for (TrialScore& score : trial.scores)
-      score.error = (score.scores.smape / naive.smape + score.scores.mase / naive.mase) / 2;
+    for (TrialScore& score : trial.scores) score.error = relative_error(score.scores, naive);
+    if (combine && naive.smape == 0) trial.chosen = kNaive;  // others may be exact too, but not simpler
     for (size_t i = 1; combine && i < trial.scores.size(); ++i)
       if (trial.scores[i].error < trial.scores[trial.chosen].error) trial.chosen = i;
     const unsigned mean = means[trial.chosen];
@@ -154,6 +155,16 @@ class TrialRun {
 };
 
 }  // namespace
+
+double relative_error(const Scores& scores, const Scores& naive) {
+  double sum = 0, count = 0;
+  for (const auto& [own, last] : {std::pair(scores.smape, naive.smape), std::pair(scores.mase, naive.mase)}) {
+    if (!std::isfinite(own) || !std::isfinite(last)) continue;  // MASE of constant series
+    sum += last > 0 ? own / last : own > 0 ? std::numeric_limits<double>::infinity() : 1;
+    count += 1;
+  }
+  return count > 0 ? sum / count : std::nan("");
+}
 
 int64_t trial_origins(const ForecastSettings& s, const SeriesStore& series, int64_t season) {
   for (int64_t origins = s.held_out; origins > 0; --origins) {

@@ -19,7 +19,7 @@ struct TrialScore {
   std::vector<Baseline> baselines;  // take part in the mean
   Scores scores;                    // means over origins and series; no OWA
   std::vector<double> mase;         // by origin, the latest first
-  double error = 0;                 // mean of sMAPE and MASE, each divided by that of the last value
+  double error = 0;                 // relative_error() to the last value
 };
 
 // A series at the latest origin, for plots.
@@ -42,6 +42,10 @@ struct Trial {
   ConformalIntervals errors{0};    // errors of the chosen one
   std::vector<TrialForecast> shown;
 };
+
+// Mean of sMAPE and MASE, each divided by that of the last value. If the last value is exact, 1 for exact forecasts and
+// infinite for others. NaN if neither is defined.
+double relative_error(const Scores& scores, const Scores& naive);
 
 // Number of horizons to hold out: at most settings.held_out, and only as many as leave enough points in half of the
 // series.

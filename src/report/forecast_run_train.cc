@@ -145,6 +145,42 @@ void try_histories(ForecastSettings& s, bool combine, forecast::Trial& best, con
       "history: {:g} horizons (error relative to naive: {}; set another with `history_size`)", chosen, tried));
 }
 
+// Trials with different numbers of steps. `given`: the trial of the given number is the only one.
+struct TriedSteps {
+  forecast::Trial best;
+  int64_t steps = 0;
+  std::string text;  // reason or errors of the choice
+};
+
+TriedSteps try_steps(ForecastSettings& s, bool given, int64_t origins, bool combine,
+                     const forecast::NbeatsModel& members, const TrialRun& run) {
+  const int64_t most = s.max_steps;
+  TriedSteps tried;
+  const auto once = [&](int64_t steps) {
+    s.max_steps = steps;
+    return try_once(s, members, origins, combine, run.state / fmt::format("trial-{}", steps), run);
+  };
+  for (const int64_t steps : given ? std::vector{most} : forecast::tried_steps(most, origins)) {
+    forecast::Trial trial = once(steps);
+    const double error = trial.scores[0].error;
+    tried.text += fmt::format("{}{:.3f} after {}", tried.text.empty() ? "error relative to naive: " : ", ", error,
+                              format_count(steps));
+    if (tried.steps > 0 && !(error < tried.best.scores[0].error)) break;
+    tried.best = std::move(trial);
+    tried.steps = steps;
+    if (!std::isfinite(error)) break;
+  }
+  if (origins < 2) tried.text = "too few horizons are held out for a choice; " + tried.text;
+  const double error = tried.best.scores[0].error;
+  if (given || std::isfinite(error)) return tried;
+  tried.text = std::isinf(error) ? "the naive forecast has no error on the held-out horizons"
+                                 : "the held-out horizons have no points to compare";
+  const int64_t steps = forecast::tried_steps(most, 1)[0];
+  if (steps != tried.steps) tried.best = once(steps);
+  tried.steps = steps;
+  return tried;
+}
+
 // Trains on the series without their last horizons, to learn the errors of the model. Unless the number of steps is
 // given, fewer steps are tried first, and the number with the lowest error is set; with `fit_history`, the history too.
 forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_history, bool combine,
@@ -162,21 +198,10 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
   }
   const bool traced = Timeline::enabled();
   Timeline::enable(false);  // a trace shows the training only
-  const std::vector<int64_t> all = steps_given ? std::vector{s.max_steps} : forecast::tried_steps(s.max_steps, origins);
-  forecast::Trial best;
-  std::string tried;
-  int64_t best_steps = s.max_steps;
-  for (const int64_t steps : all) {
-    s.max_steps = steps;
-    forecast::Trial trial = try_once(s, members, origins, combine, run.state / fmt::format("trial-{}", steps), run);
-    const double error = trial.scores[0].error;
-    tried += fmt::format("{}{:.3f} after {}", tried.empty() ? "" : ", ", error, format_count(steps));
-    if (best.origins > 0 && !(error < best.scores[0].error)) break;
-    best = std::move(trial);
-    best_steps = steps;
-  }
-  s.max_steps = best_steps;
-  if (fit_history && !steps_given) try_histories(s, combine, best, run);
+  TriedSteps tried = try_steps(s, steps_given, origins, combine, members, run);
+  forecast::Trial& best = tried.best;
+  s.max_steps = tried.steps;
+  if (fit_history && !steps_given && std::isfinite(best.scores[0].error)) try_histories(s, combine, best, run);
   Timeline::enable(traced);
   std::string line;
   for (const forecast::TrialScore& score : best.scores)
@@ -184,11 +209,10 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
   observer.line(fmt::format("held out: {} of {} series · MASE: {}", format_count(origins, "horizon"),
                             format_count(best.series), line));
   if (!steps_given)
-    observer.line(fmt::format("steps: {} ({}error relative to naive: {}; set another number with `max_steps`)",
-                              format_count(best_steps),
-                              origins < 2 ? "too few horizons are held out for a choice; " : "", tried));
+    observer.line(
+        fmt::format("steps: {} ({}; set another number with `max_steps`)", format_count(tried.steps), tried.text));
   if (combine) observer.line("forecasts: " + best.scores[best.chosen].name);
-  return best;
+  return std::move(tried.best);
 }
 
 void keep_trial(const forecast::Trial& trial, bool combine, forecast::NbeatsModel& model) {
