@@ -39,6 +39,7 @@ int run_plan_forecast(const std::string& config, const FlagValues& values, const
   forecast::ForecastSettings s;
   if (!config.empty())
     for (const std::string& note : apply_yaml(s, config)) log_info("{}", note);
+  for (const auto& [key, given] : values) forecast::clear_list(s, key);
   for (const auto& [key, given] : values)
     for (const std::string& value : given) apply_setting(s, key, value);
   check_settings(s);

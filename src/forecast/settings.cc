@@ -422,6 +422,22 @@ std::string apply_setting(ForecastSettings& settings, std::string_view key, std:
   return note;
 }
 
+void clear_list(ForecastSettings& s, std::string_view key) {
+  const auto* row = forecast_settings().find(key);
+  if (row == nullptr) return;
+  const std::string_view name = row->name;
+  const std::pair<std::string_view, std::vector<std::string>*> lists[] = {{"data", &s.data},
+                                                                          {"actual", &s.actual},
+                                                                          {"plot_series", &s.plot_series},
+                                                                          {"future_columns", &s.future_columns},
+                                                                          {"past_columns", &s.past_columns},
+                                                                          {"static_columns", &s.static_columns},
+                                                                          {"categorical", &s.categorical}};
+  for (const auto& [list, values] : lists)
+    if (name == list) values->clear();
+  if (name == "level") s.level.clear();
+}
+
 std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path) {
   static const std::vector<SettingInfo> infos = forecast_settings().infos();
   train::YamlKeys keys;

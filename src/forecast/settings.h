@@ -87,6 +87,9 @@ const SettingsTable<ForecastSettings>& forecast_settings();
 std::string apply_setting(ForecastSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where = "");
 
+// Empties a setting whose values add up, so that those of flags replace those of a file.
+void clear_list(ForecastSettings& settings, std::string_view key);
+
 // Reads a YAML file: keys at the top level or in the blocks forecast, forecasting, nbeats and gpu_optimization. Other
 // top-level blocks belong to other programs and are listed in a note.
 std::vector<std::string> apply_yaml(ForecastSettings& settings, const std::filesystem::path& path);

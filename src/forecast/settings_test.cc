@@ -132,6 +132,18 @@ TEST(ForecastSettings, RejectsUnknownKeysInOwnBlocks) {
              "a.yaml:2: level: 80,101: must be percentages between 0 and 100");
 }
 
+TEST(ForecastSettings, ListsCanBeReplaced) {
+  for (const SettingInfo& info : forecast_settings().infos()) {
+    if (!info.is_list || info.ignored) continue;
+    ForecastSettings s = with({{info.name, "80"}});
+    clear_list(s, info.name);
+    if (const auto& get = forecast_settings().find(info.name)->value.get) {
+      EXPECT_EQ(get(s), "") << info.name;
+    }
+    EXPECT_TRUE(s.data.empty() && s.actual.empty() && s.plot_series.empty()) << info.name;
+  }
+}
+
 TEST(ForecastSettings, PresetsSetStepsAndHistoryByFrequency) {
   const auto preset = [](const char* name, const char* frequency) {
     ForecastSettings s = with({{"preset", name}, {"horizon", "13"}});

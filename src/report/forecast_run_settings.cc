@@ -106,9 +106,7 @@ ForecastSettings read_forecast_settings(ForecastCommand command, const std::stri
   ForecastSettings settings;
   std::vector<std::string> notes;
   if (!config.empty()) notes = apply_yaml(settings, config);
-  if (values.contains("data")) settings.data.clear();
-  if (values.contains("actual")) settings.actual.clear();
-  if (values.contains("plot_series")) settings.plot_series.clear();
+  for (const auto& [key, given] : values) forecast::clear_list(settings, key);
   for (const auto& [key, given] : values)
     for (const std::string& value : given) {
       check_name(command, key);
