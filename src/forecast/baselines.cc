@@ -39,11 +39,12 @@ std::vector<double> seasonal_naive(std::span<const float> history, int64_t horiz
 
 // Theta or ETS on the last points, or snaive if there are too few.
 std::vector<double> fitted(Baseline baseline, std::span<const float> history, int64_t horizon, int64_t season) {
-  if (static_cast<int64_t>(history.size()) > kFittedPoints) history = history.last(kFittedPoints);
+  const auto recent = history.last(std::min<size_t>(history.size(), kFittedPoints));
   const int64_t fewest = baseline == Baseline::theta ? kThetaPoints : kEtsPoints;
-  if (static_cast<int64_t>(history.size()) < fewest)
+  if (static_cast<int64_t>(recent.size()) < fewest ||
+      std::all_of(recent.begin(), recent.end(), [](float v) { return std::isnan(v); }))
     return forecast_baseline(Baseline::snaive, history, horizon, season);
-  const std::vector<double> values = without_gaps(history);
+  const std::vector<double> values = without_gaps(recent);
   std::vector<double> out = baseline == Baseline::theta ? forecast_theta(values, horizon, season)
                                                         : forecast_ets(values, horizon, season).values;
   if (std::all_of(out.begin(), out.end(), [](double v) { return std::isfinite(v); })) return out;

@@ -59,6 +59,13 @@ TEST(Baselines, SkipMissingPoints) {
   EXPECT_EQ(forecast_baseline(Baseline::snaive, history, 2, 1), (std::vector<double>{7, 7}));
 }
 
+TEST(Baselines, FitsSkipALongOutage) {
+  std::vector<float> history(kFittedPoints + 10, std::nanf(""));
+  history[5] = 7;
+  for (const Baseline b : {Baseline::theta, Baseline::ets})
+    EXPECT_EQ(forecast_baseline(b, history, 2, 1), (std::vector<double>{7, 7})) << baseline_name(b);
+}
+
 TEST(Baselines, DetectSeasonalityAsM4Does) {
   std::vector<double> wave;
   for (int i = 0; i < 400; ++i) wave.push_back(10 + std::sin(2 * M_PI * i / 24));

@@ -83,6 +83,8 @@ class RollScorer {
         pinball_(levels_.size()),
         step_errors_(static_cast<size_t>(horizon_)),
         naive_step_errors_(step_errors_.size()) {
+    for (const NbeatsLane& lane : members.lanes)
+      longest_lookback_ = std::max<int64_t>(longest_lookback_, lane.spec.lookback);
     for (const Baseline b : s.baselines)
       if (b == Baseline::theta || b == Baseline::ets) fitted_.push_back({b, {}});
   }
@@ -159,10 +161,12 @@ class RollScorer {
       if (all.baselines[i].scores.mase < all.baselines[all.best].scores.mase) all.best = i;
   }
 
-  // Known points for a baseline: enough for ten seasons.
+  // Known points for a baseline: enough for ten seasons, and for one present value.
   std::span<const float> recent(const ops::WindowPick& window, int64_t least) const {
     const auto known = series_.series(window.series).first(static_cast<size_t>(window.cut));
-    return known.last(std::min(known.size(), static_cast<size_t>(std::max(10 * members_.season, least))));
+    const auto points = known.last(std::min(known.size(), static_cast<size_t>(std::max(10 * members_.season, least))));
+    if (std::any_of(points.begin(), points.end(), [](float v) { return !std::isnan(v); })) return points;
+    return known.last(std::min(known.size(), static_cast<size_t>(longest_lookback_)));  // as windows_at()
   }
 
   // Adds the forecasts of Theta and ETS from the cutoff of a fold.
@@ -346,9 +350,9 @@ class RollScorer {
 
   void measure(const RolledForecast& f, double scale, PairScores& model, PairScores& naive, PairScores& snaive,
                std::vector<Coverage>& fold) {
-    int64_t tail = 1000;
-    for (const NbeatsLane& lane : members_.lanes) tail = std::max<int64_t>(tail, lane.spec.lookback);
-    const auto history = recent({static_cast<int32_t>(f.series), static_cast<int32_t>(f.known)}, tail);
+    constexpr int64_t kLeast = 1000;
+    const auto history =
+        recent({static_cast<int32_t>(f.series), static_cast<int32_t>(f.known)}, std::max(kLeast, longest_lookback_));
     const auto last_value = forecast_baseline(Baseline::naive, history, horizon_, 1);
     const auto last_season = forecast_baseline(Baseline::snaive, history, horizon_, members_.season);
     const auto i = static_cast<size_t>(f.series);
@@ -389,6 +393,7 @@ class RollScorer {
   const RollPlan& plan_;
   const RollRun& run_;
   const int64_t horizon_;
+  int64_t longest_lookback_ = 0;
   const std::vector<double> levels_;
   std::vector<double> adapted_;        // levels at which widths are taken
   std::vector<FoldCoverage> covered_;  // folds not yet used to adapt the levels

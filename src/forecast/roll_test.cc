@@ -236,6 +236,28 @@ TEST(Roll, NewPointsExtendARun) {
   }
 }
 
+// Theta and ETS are fitted to the last 300 points, all of which are missing, but the lookback reaches farther.
+TEST(Roll, BaselinesReadThePointsBeforeALongOutage) {
+  rows::SeriesTable table;
+  table.begin = {0};
+  table.numbered = true;
+  for (const char* id : {"a", "b"}) {
+    table.ids.emplace_back(id);
+    for (int t = 0; t < 420; ++t)
+      table.values.push_back(*id == 'b' && t > 60 && t < 418 ? std::nanf("") : static_cast<float>(t % 9));
+    table.begin.push_back(static_cast<int64_t>(table.values.size()));
+    table.first.push_back(1);
+  }
+  ForecastSettings s = roll_settings({{"folds", "1"}, {"max_steps", "2"}, {"input_size", "380"}, {"shrink", "none"}});
+  s.lookbacks.clear();
+  const TempDir dir;
+  const Rolled r = roll(s, SeriesStore(std::move(table)), dir.path());
+  EXPECT_EQ(r.score.folds.back().series, 2);
+  ASSERT_EQ(r.score.baselines.size(), 4u);
+  for (const BaselineScore& b : r.score.baselines)
+    EXPECT_TRUE(std::isfinite(b.scores.mae)) << baseline_name(b.baseline);
+}
+
 TEST(Roll, RejectsOtherSettingsByName) {
   const SeriesStore series = walks(80);
   const TempDir dir;
