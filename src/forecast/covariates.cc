@@ -86,12 +86,13 @@ Spread spread_of(std::span<const float> values) {
   return s;
 }
 
-// Values of a series that scaling may use.
+// Values of a series that scaling and categories may use.
 std::span<const float> known_values(const CovariateValues& values, int64_t i, int64_t known) {
   const auto from = static_cast<size_t>(values.begin[static_cast<size_t>(i)]),
              to = static_cast<size_t>(values.begin[static_cast<size_t>(i) + 1]);
   const auto all = std::span(values.values).subspan(from, to - from);
-  return values.column.kind == CovariateKind::fixed ? all : all.first(std::min(all.size(), static_cast<size_t>(known)));
+  if (values.column.kind == CovariateKind::fixed) return known > 0 ? all : all.first(0);
+  return all.first(std::min(all.size(), static_cast<size_t>(known)));
 }
 
 int64_t known_points(const SeriesStore& series, std::span<const int64_t> known, int64_t i) {
@@ -126,6 +127,23 @@ void fit_scale(const SeriesStore& series, std::span<const int64_t> known, const 
                     between * between > within / static_cast<double>(means.size()) && within > 0;
 }
 
+// The categories of known values.
+void fit_categories(const SeriesStore& series, std::span<const int64_t> known, const CovariateValues& values,
+                    CovariateInput& input) {
+  std::vector<bool> used(values.categories.size());
+  for (int64_t i = 0; i < series.size(); ++i)
+    for (const float v : known_values(values, i, known_points(series, known, i)))
+      if (!std::isnan(v)) used[static_cast<size_t>(v)] = true;
+  for (size_t c = 0; c < used.size(); ++c)
+    if (used[c]) input.categories.push_back(values.categories[c]);
+  std::sort(input.categories.begin(), input.categories.end());
+  if (input.categories.size() > kMostCategories)
+    fail(ErrorCode::bad_data, Remedy{"give a column of numbers, or merge rare categories"},
+         "column {} has {} categories, more than {}: {}, …", values.column.name, input.categories.size(),
+         kMostCategories, fmt::join(std::span(input.categories).first(3), ", "));
+  if (input.categories.empty()) input.categories.emplace_back();
+}
+
 // Values of `to` for one point, from a value of the column.
 void put_value(const CovariateInput& input, double value, double mean, double deviation, float*& to) {
   if (input.categories.empty()) {
@@ -138,18 +156,22 @@ void put_value(const CovariateInput& input, double value, double mean, double de
 // Category indices of the data as indices of the model; unknown ones are NaN.
 std::vector<double> category_map(const CovariateInput& input, const CovariateValues& values) {
   std::vector<double> map;
-  std::vector<std::string> unknown;
   for (const std::string& name : values.categories) {
     const auto found = std::find(input.categories.begin(), input.categories.end(), name);
     map.push_back(found == input.categories.end() ? std::numeric_limits<double>::quiet_NaN()
                                                   : static_cast<double>(found - input.categories.begin()));
-    if (found == input.categories.end()) unknown.push_back(name);
   }
-  if (!unknown.empty())
-    log_info("column {}: the model does not know {} {}; they have no effect", input.column.name,
-             format_count(static_cast<int64_t>(unknown.size()), unknown.size() == 1 ? "category" : "categories"),
-             io::quote_text(unknown[0]));
   return map;
+}
+
+// Values of the column that `input` reads.
+const CovariateValues& values_of(const CovariateInput& input, const SeriesStore& series) {
+  const auto& all = series.covariates();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const CovariateValues& v) {
+    return v.column.name == input.column.name && v.column.kind == input.column.kind;
+  });
+  BRIM_CHECK(found != all.end(), "no values of column {}", input.column.name);
+  return *found;
 }
 
 }  // namespace
@@ -203,13 +225,7 @@ CovariateSpec fit_covariates(const SeriesStore& series, std::vector<CalendarFeat
     CovariateInput input;
     input.column = values.column;
     if (values.column.categorical) {
-      input.categories = values.categories;
-      std::sort(input.categories.begin(), input.categories.end());
-      if (input.categories.size() > kMostCategories)
-        fail(ErrorCode::bad_data, Remedy{"give a column of numbers, or merge rare categories"},
-             "column {} has {} categories, more than {}: {}, …", values.column.name, input.categories.size(),
-             kMostCategories, fmt::join(std::span(input.categories).first(3), ", "));
-      if (input.categories.empty()) input.categories.emplace_back();
+      fit_categories(series, known, values, input);
     } else {
       fit_scale(series, known, values, input);
     }
@@ -239,13 +255,8 @@ class Encoder {
     table_.past.resize(static_cast<size_t>(table_.rows * shape.past));
     table_.fixed.resize(static_cast<size_t>(table_.rows * shape.fixed));
     for (const CovariateInput& input : spec.columns) {
-      const auto& all = series.covariates();
-      const auto found = std::find_if(all.begin(), all.end(), [&](const CovariateValues& v) {
-        return v.column.name == input.column.name && v.column.kind == input.column.kind;
-      });
-      BRIM_CHECK(found != all.end(), "no values of column {}", input.column.name);
-      values_.push_back(&*found);
-      maps_.push_back(input.categories.empty() ? std::vector<double>() : category_map(input, *found));
+      values_.push_back(&values_of(input, series));
+      maps_.push_back(input.categories.empty() ? std::vector<double>() : category_map(input, *values_.back()));
     }
   }
 
@@ -323,6 +334,20 @@ class Encoder {
 CovariateTable encode_covariates(const CovariateSpec& spec, const SeriesStore& series, int64_t horizon,
                                  std::span<const int64_t> known) {
   return Encoder(spec, series, horizon, known).encode();
+}
+
+void log_unknown_categories(const CovariateSpec& spec, const SeriesStore& series) {
+  for (const CovariateInput& input : spec.columns) {
+    if (input.categories.empty()) continue;
+    std::vector<std::string> unknown;
+    for (const std::string& name : values_of(input, series).categories)
+      if (std::find(input.categories.begin(), input.categories.end(), name) == input.categories.end())
+        unknown.push_back(name);
+    if (!unknown.empty())
+      log_info("column {}: the model does not know {} {}; they have no effect", input.column.name,
+               format_count(static_cast<int64_t>(unknown.size()), unknown.size() == 1 ? "category" : "categories"),
+               io::quote_text(unknown[0]));
+  }
 }
 
 void require_future(const CovariateSpec& spec, const SeriesStore& series, int64_t horizon) {

@@ -45,7 +45,8 @@ struct CovariateSpec {
 std::vector<CalendarFeature> calendar_features(const rows::Frequency& frequency);
 
 // Scaling and categories of the columns of `series`, from the first `known` points of each series; empty: from all.
-// Throws bad_data for columns with too many categories.
+// Neither uses values after these points, or static values of series without any. Throws bad_data for columns with too
+// many categories.
 CovariateSpec fit_covariates(const SeriesStore& series, std::vector<CalendarFeature> calendar, int64_t history,
                              std::span<const int64_t> known = {});
 
@@ -64,6 +65,9 @@ int64_t covariate_rows(const CovariateShape& shape, int64_t horizon, int64_t ser
 // Series are scaled by their first `known` points; empty: by all. Missing values are means.
 CovariateTable encode_covariates(const CovariateSpec& spec, const SeriesStore& series, int64_t horizon,
                                  std::span<const int64_t> known = {});
+
+// Logs the categories of `series` that the model does not know.
+void log_unknown_categories(const CovariateSpec& spec, const SeriesStore& series);
 
 // Throws bad_data, with the last row of the series, unless every future column has values for the `horizon` points
 // after each series.

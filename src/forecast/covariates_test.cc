@@ -11,7 +11,8 @@
 #include "base/error.h"
 #include "base/test_files.h"
 #include "forecast/ensemble.h"
-#include "forecast/roll.h"
+#include "forecast/roll_header.h"
+#include "forecast/state_file.h"
 
 namespace brim::forecast {
 namespace {
@@ -22,6 +23,7 @@ using rows::CovariateKind;
 struct Promoted {
   std::vector<std::vector<float>> y, promotion, visits;
   std::vector<float> size;
+  std::vector<std::string> names;  // if not empty, promotions are indices of these categories
 
   Promoted(int64_t count, int64_t points, int64_t ahead) {
     std::mt19937 random(3);
@@ -45,7 +47,8 @@ struct Promoted {
     rows::SeriesTable table;
     table.numbered = true;
     rows::CovariateValues future, past, fixed;
-    future.column = {"promotion", CovariateKind::future};
+    future.column = {"promotion", CovariateKind::future, !names.empty()};
+    future.categories = names;
     past.column = {"visits", CovariateKind::past};
     fixed.column = {"size", CovariateKind::fixed};
     const auto put = [](rows::CovariateValues& to, const std::vector<float>& values) {
@@ -243,9 +246,30 @@ TEST(Covariates, HalveTheErrorIfTheTargetDependsOnThem) {
   EXPECT_LT(with, 0.5 * without) << without;
 }
 
+TEST(Covariates, CategoriesAreThoseOfKnownPoints) {
+  Promoted data(2, 40, 0);
+  data.names = {"yes", "no", "maybe"};
+  data.promotion[1][30] = 2;
+  const SeriesStore series = data.store();
+  const std::vector<int64_t> known = {40, 30}, more = {40, 31}, unknown = {40, 0};
+  EXPECT_EQ(fit_covariates(series, {}, 2, known).columns[0].categories, (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(fit_covariates(series, {}, 2, more).columns[0].categories.size(), 3u);
+  EXPECT_EQ(fit_covariates(series, {}, 2, known).columns[2].mean, 0.5);
+  EXPECT_EQ(fit_covariates(series, {}, 2, unknown).columns[2].mean, 0) << "static values of a later series";
+}
+
+// A run of two or more folds over a store, with its state in `state`.
+RollRun rolled(const ForecastSettings& s, const SeriesStore& series, const std::filesystem::path& state) {
+  const NbeatsModel members = ensemble_of(s, series);
+  EnsembleDevice on(s);
+  const RollPlan plan = plan_roll(s, series, members, s.extend ? rolled_first_cutoff(state) : std::nullopt);
+  return run_roll(on, s, series, members, plan, state, {}, nullptr);
+}
+
 // Forecasts of the first fold stay the same, bit for bit, if everything that a forecaster cannot know changes.
 TEST(Covariates, RollingRunsReadNothingAfterTheCutoff) {
   Promoted data(3, 80, 0);
+  data.names = {"none", "sale", "discount"};  // the last one is first by name
   const ForecastSettings s = settings_of({{"max_steps", "20"}, {"folds", "2"}, {"step", "4"}, {"shrink", "none"}});
   const auto forecasts = [&] {
     const SeriesStore series = data.store();
@@ -265,11 +289,76 @@ TEST(Covariates, RollingRunsReadNothingAfterTheCutoff) {
     for (size_t t = 72; t < 80; ++t) {
       data.y[i][t] = 7;
       data.visits[i][t] = 1e6f;
-      if (t >= 76) data.promotion[i][t] = 50;  // the horizon of the first fold is known
+      if (t >= 76) data.promotion[i][t] = 2;  // the horizon of the first fold is known
     }
   EXPECT_EQ(forecasts(), before);
   for (size_t i = 0; i < 3; ++i) data.promotion[i][73] = 1 - data.promotion[i][73];
   EXPECT_NE(forecasts(), before);
+}
+
+// A category that appears later changes neither the inputs of earlier folds nor the meaning of kept weights.
+TEST(Covariates, ExtendedRunsKeepTheirCategories) {
+  ForecastSettings s = settings_of({{"max_steps", "20"}, {"folds", "2"}, {"step", "4"}, {"warm", "chain"}});
+  Promoted data(3, 84, 0);
+  data.names = {"no", "yes", "maybe"};  // sorted before the others
+  Promoted early = data;
+  for (size_t i = 0; i < 3; ++i) {
+    data.promotion[i][82] = 2;
+    early.y[i].resize(80);
+    early.visits[i].resize(80);
+    early.promotion[i].resize(80);
+  }
+  const TempDir dir, whole_dir;
+  const RollRun before = rolled(s, early.store(), dir.path() / "state");
+  s.extend = true;
+  const RollRun after = rolled(s, data.store(), dir.path() / "state");
+  EXPECT_EQ(after.resumed_lanes, static_cast<int64_t>(before.lanes.size()));
+  s.extend = false;
+  s.folds = 3;
+  const RollRun whole = rolled(s, data.store(), whole_dir.path() / "state");
+  ASSERT_EQ(whole.lanes.size(), after.lanes.size());
+  for (size_t i = 0; i < whole.lanes.size(); ++i) EXPECT_EQ(whole.lanes[i].forecasts, after.lanes[i].forecasts) << i;
+  for (size_t i = 0; i < before.lanes.size(); ++i) EXPECT_EQ(before.lanes[i].forecasts, whole.lanes[i].forecasts) << i;
+}
+
+TEST(Covariates, ResumedRunsRefuseChangedValues) {
+  ForecastSettings s = settings_of({{"max_steps", "5"}, {"folds", "2"}, {"step", "4"}});
+  const Promoted data(3, 80, 6);
+  const TempDir dir;
+  const auto state = dir.path() / "state";
+  rolled(s, data.store(), state);
+  const auto refused = [&](const Promoted& other) {
+    return error_of(ErrorCode::cannot_write, [&] { rolled(s, other.store(), state); });
+  };
+  Promoted promotion = data, visits = data, later = data;
+  promotion.promotion[1][77] = 5;  // in the fold period
+  visits.visits[2][79] = 5e3f;
+  EXPECT_HAS(refused(promotion), "the values of column promotion in series 's1' differ");
+  EXPECT_HAS(refused(visits), "the values of column visits in series 's2' differ");
+  for (auto& values : later.promotion) values[82] = 5;  // after the horizon of the last fold
+  EXPECT_EQ(rolled(s, later.store(), state).waves, 0);
+  // Headers of earlier versions have no hashes.
+  const auto was = read_header(state);
+  ASSERT_TRUE(was.has_value());
+  EXPECT_EQ(was->covariates.size(), 9u);
+  {
+    StateWriter file(state / "run.bin", "rolling run");
+    file.put<uint64_t>(was->lines.size());
+    for (const std::string& line : was->lines) file.text(line);
+    file.put(was->first_cutoff);
+    file.put(was->folds);
+    file.put<uint64_t>(was->ids.size());
+    for (const std::string& id : was->ids) file.text(id);
+    file.list(was->first_steps);
+    file.list(was->begin);
+    file.list(was->values);
+    file.commit();
+  }
+  EXPECT_EQ(rolled(s, data.store(), state).waves, 0);
+  EXPECT_EQ(read_header(state)->covariates.size(), 9u);
+  Promoted early = data;
+  for (auto& values : early.promotion) values[3] = 5;
+  EXPECT_HAS(refused(early), "the values of column promotion in series 's0' differ");
 }
 
 }  // namespace

@@ -204,6 +204,7 @@ std::string data_hash(const SeriesStore& series) {
   hash.add_all(series.values());
   for (const rows::CovariateValues& values : series.covariates()) {
     hash.add(std::string_view(values.column.name));
+    for (const std::string& category : values.categories) hash.add(std::string_view(category));
     hash.add_all(std::span<const float>(values.values));
   }
   return hash.hex();

@@ -11,103 +11,41 @@
 #include "base/timeline.h"
 #include "base/units.h"
 #include "device/device_spans.h"
+#include "forecast/roll_header.h"
 #include "forecast/state_file.h"
-#include "io/quote_text.h"
 
 namespace brim::forecast {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kHeaderOwner = "rolling run";
-
-fs::path header_path(const fs::path& state) { return state / "run.bin"; }
 fs::path wave_path(const fs::path& state, int64_t first) { return state / fmt::format("lanes-{:07}.bin", first); }
 fs::path base_path(const fs::path& state, int64_t lane) { return state / fmt::format("base-{:07}.bin", lane); }
 
-struct RunHeader {
-  std::vector<std::string> lines;
-  int64_t first_cutoff = 0, folds = 0;
-  std::vector<std::string> ids;
-  std::vector<int64_t> first_steps, begin;
-  std::vector<float> values;
-};
-
-std::optional<RunHeader> read_header(const fs::path& state) {
-  auto file = StateReader::open(header_path(state), kHeaderOwner);
-  if (!file) return std::nullopt;
-  RunHeader h;
-  for (auto n = file->get<uint64_t>(); n > 0; --n) h.lines.push_back(file->text());
-  h.first_cutoff = file->get<int64_t>();
-  h.folds = file->get<int64_t>();
-  for (auto n = file->get<uint64_t>(); n > 0; --n) h.ids.push_back(file->text());
-  h.first_steps = file->list<int64_t>();
-  h.begin = file->list<int64_t>();
-  h.values = file->list<float>();
-  return h;
-}
-
-void write_header(const fs::path& state, const std::vector<std::string>& lines, const RollPlan& plan,
-                  const SeriesStore& series) {
-  StateWriter file(header_path(state), kHeaderOwner);
-  file.put<uint64_t>(lines.size());
-  for (const std::string& line : lines) file.text(line);
-  file.put(plan.folds.front().cutoff);
-  file.put(static_cast<int64_t>(plan.folds.size()));
-  file.put(static_cast<uint64_t>(series.size()));
-  std::vector<int64_t> first_steps;
-  for (int64_t i = 0; i < series.size(); ++i) {
-    file.text(series.id(i));
-    first_steps.push_back(series.first_step(i));
-  }
-  file.list(first_steps);
-  file.list(std::vector<int64_t>(series.begin().begin(), series.begin().end()));
-  file.list(std::vector<float>(series.values().begin(), series.values().end()));
-  file.commit();
-}
-
-[[noreturn]] void refuse_other_run(const fs::path& state, const std::string& what) {
-  fail(ErrorCode::cannot_write, Remedy{"set `output` to another directory, or use the data and settings of that run"},
-       "{}: contains another run: {}", state.parent_path().string(), what);
-}
-
-// Points known to the earlier run must be unchanged.
-void check_same_past(const fs::path& state, const RunHeader& was, const SeriesStore& series, bool extend) {
-  if (static_cast<int64_t>(was.ids.size()) != series.size())
-    refuse_other_run(state, fmt::format("it has {} series, the data has {}", was.ids.size(), series.size()));
-  bool longer = false;
-  for (size_t i = 0; i < was.ids.size(); ++i) {
-    const auto at = static_cast<int64_t>(i);
-    const std::string name = io::quote_text(series.id(at));
-    if (was.ids[i] != series.id(at))
-      refuse_other_run(state, fmt::format("its series {} is {}, now {}", i + 1, io::quote_text(was.ids[i]), name));
-    const std::span<const float> then(was.values.data() + was.begin[i],
-                                      static_cast<size_t>(was.begin[i + 1] - was.begin[i]));
-    const auto now = series.series(at);
-    if (was.first_steps[i] != series.first_step(at) || now.size() < then.size())
-      refuse_other_run(state, fmt::format("the times of series {} differ", name));
-    for (size_t k = 0; k < then.size(); ++k)
-      if (then[k] != now[k] && !(std::isnan(then[k]) && std::isnan(now[k])))
-        refuse_other_run(state, fmt::format("the value of series {} at {} is {}, now {}", name,
-                                            series.time_text(at, static_cast<int64_t>(k)), then[k], now[k]));
-    longer = longer || now.size() > then.size();
-  }
-  if (longer && !extend)
-    fail(ErrorCode::cannot_write, Remedy{"set `extend=true` to continue after its last cutoff"},
-         "{}: contains a run on shorter series", state.parent_path().string());
+// Points of each series before the cutoff of the first training: scaling and categories depend on these only.
+std::vector<int64_t> known_before(const RollPlan& plan, const SeriesStore& series, int64_t horizon) {
+  std::vector<int64_t> known;
+  for (int64_t i = 0; i < series.size(); ++i)
+    known.push_back(cut_series(plan.trainings.front().fold, horizon, series.first_step(i),
+                               static_cast<int64_t>(series.series(i).size()))
+                        .train_end);
+  return known;
 }
 
 class Roller {
  public:
   Roller(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
-         const RollPlan& plan, const fs::path& state, const std::function<void(const RollProgress&)>& progress,
-         const std::atomic<bool>* stop)
+         const RollPlan& plan, std::span<const int64_t> known, const fs::path& state,
+         const std::function<void(const RollProgress&)>& progress, const std::atomic<bool>* stop)
       : on_(on), s_(s), series_(series), members_(members), plan_(plan), state_(state), report_(progress), stop_(stop) {
     run_.lanes.resize(plan.trainings.size() * members.lanes.size());
     spec_ = training_spec(on.precision(), on.threads(), s, members);
     spec_.own_cutoffs = true;
     if (s.early_stop_patience > 0) spec_.validation_windows = std::min(kPredictWindows, series.size());
-    encode();
+    if (members.covariates.empty()) return;
+    table_ = encode_covariates(members.covariates, series, members.horizon, known);
+    spec_.covariates = &table_;
+    covariate_line_ = covariate_line(members.covariates, series, known);
   }
 
   RollRun run() {
@@ -138,27 +76,6 @@ class Roller {
     RollSpan span_;
   };
 
-  // Scales the covariates by the points before the first cutoff of all trainings.
-  void encode() {
-    covariates_ = members_.covariates;
-    if (covariates_.empty()) return;
-    const LaneCutoffs first = cutoffs_of(plan_.trainings.front().fold, false);
-    const std::vector<int64_t> known(first.end.begin(), first.end.end());
-    covariates_ = fit_covariates(series_, covariates_.calendar, covariates_.history, known);
-    table_ = encode_covariates(covariates_, series_, members_.horizon, known);
-    spec_.covariates = &table_;
-    train::ContentHash hash;
-    for (const rows::CovariateValues& values : series_.covariates())
-      for (int64_t i = 0; i < series_.size(); ++i) {
-        const auto at = static_cast<size_t>(i);
-        const int64_t count = values.begin[at + 1] - values.begin[at];
-        hash.add_all(std::span(values.values)
-                         .subspan(static_cast<size_t>(values.begin[at]),
-                                  static_cast<size_t>(std::clamp<int64_t>(known[at], 0, count))));
-      }
-    covariate_hash_ = hash.hex();
-  }
-
   size_t members() const { return members_.lanes.size(); }
   const RollTraining& training_of(int64_t lane) const { return plan_.trainings[static_cast<size_t>(lane) / members()]; }
 
@@ -167,21 +84,10 @@ class Roller {
     fs::create_directories(state_, error);
     if (error) fail(ErrorCode::cannot_write, "{}: {}", state_.string(), error.message());
     std::vector<std::string> lines = run_lines(s_, on_.precision(), {"folds", "shrink"});
-    if (!covariate_hash_.empty()) lines.push_back("covariates=" + covariate_hash_);
+    if (!covariate_line_.empty()) lines.push_back(covariate_line_);
     owner_ = fmt::format("{}", fmt::join(lines, "\n"));
-    if (const auto was = read_header(state_)) {
-      for (size_t i = 0; i < std::min(lines.size(), was->lines.size()); ++i)
-        if (lines[i] != was->lines[i])
-          fail(ErrorCode::cannot_write,
-               Remedy{fmt::format("set `{}` to continue it, or set `output` to another directory", was->lines[i])},
-               "{}: contains a run with `{}`, but this run has `{}`", state_.parent_path().string(), was->lines[i],
-               lines[i]);
-      check_same_past(state_, *was, series_, s_.extend);
-      if (was->first_cutoff != plan_.folds.front().cutoff)
-        refuse_other_run(
-            state_, fmt::format("it has {}, this run has {}", format_count(was->folds, "fold"), plan_.folds.size()));
-    }
-    write_header(state_, lines, plan_, series_);
+    if (const auto was = read_header(state_)) check_header(state_, *was, lines, plan_, series_, s_.extend);
+    write_header(state_, lines, plan_, series_, members_.horizon);
     owner_ += fmt::format("\nfirst cutoff {}", plan_.folds.front().cutoff);
     for (const auto& entry : fs::directory_iterator(state_))
       if (entry.path().filename().string().starts_with("lanes-")) read_wave(entry.path());
@@ -439,7 +345,6 @@ class Roller {
       const RollTraining& training = plan_.trainings[t];
       if (training.kind != RollTraining::Kind::fold) continue;
       NbeatsModel model = members_;
-      model.covariates = covariates_;
       model.lanes.clear();
       for (size_t m = 0; m < members(); ++m) {
         const auto id = static_cast<int64_t>(t * members() + m);
@@ -463,9 +368,8 @@ class Roller {
   const std::function<void(const RollProgress&)>& report_;
   const std::atomic<bool>* const stop_;
   WaveSpec spec_;
-  CovariateSpec covariates_;
   CovariateTable table_;
-  std::string covariate_hash_;
+  std::string covariate_line_;  // empty without covariates
   std::string owner_;
   const int64_t began_ns_ = now_ns();
   RollRun run_;
@@ -476,7 +380,11 @@ class Roller {
 RollRun run_roll(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                  const RollPlan& plan, const std::filesystem::path& state,
                  const std::function<void(const RollProgress&)>& progress, const std::atomic<bool>* stop) {
-  return Roller(on, s, series, members, plan, state, progress, stop).run();
+  const std::vector<int64_t> known = known_before(plan, series, members.horizon);
+  NbeatsModel fitted = members;
+  if (const CovariateSpec& all = members.covariates; !all.empty())
+    fitted.covariates = fit_covariates(series, all.calendar, all.history, known);
+  return Roller(on, s, series, fitted, plan, known, state, progress, stop).run();
 }
 
 std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state) {

@@ -78,6 +78,7 @@ class StateReader {
     return values;
   }
   std::string text();
+  bool at_end() const { return content_.empty(); }
 
  private:
   StateReader(MappedFile file, std::string_view content) : file_(std::move(file)), content_(content) {}

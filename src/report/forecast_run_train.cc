@@ -351,6 +351,7 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
                                       fmt::join(s.lookbacks, ", ")));
   const bool fits_history = choose_settings(s, store, context.observer);
   if (continued && !steps_given) s.max_steps = std::max<int64_t>(1, s.max_steps / kFurtherShare);
+  if (continued) log_unknown_categories(base.covariates, store);
   forecast::NbeatsModel model = continued ? continued_ensemble(s, store, std::move(base)) : ensemble_of(s, store);
   forecast::EnsembleDevice on(s);
   const int64_t used_before = used_memory(on);
