@@ -216,6 +216,10 @@ std::vector<CalendarFeature> calendar_features(const rows::Frequency& f) {
   return all;
 }
 
+bool has_dates(const SeriesStore& series) {
+  return !series.numbered() && series.frequency().unit != rows::Frequency::Unit::index;
+}
+
 CovariateSpec fit_covariates(const SeriesStore& series, std::vector<CalendarFeature> calendar, int64_t history,
                              std::span<const int64_t> known) {
   CovariateSpec spec;
@@ -244,6 +248,9 @@ class Encoder {
  public:
   Encoder(const CovariateSpec& spec, const SeriesStore& series, int64_t horizon, std::span<const int64_t> known)
       : spec_(spec), series_(series), known_(known) {
+    if (!spec.calendar.empty() && !has_dates(series))
+      fail(ErrorCode::bad_data, Remedy{"give dates in the time column"},
+           "calendar features require dates, but the points are numbered");
     table_.shape = spec.shape(horizon);
     table_.horizon = horizon;
     const CovariateShape& shape = table_.shape;

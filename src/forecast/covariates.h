@@ -44,6 +44,9 @@ struct CovariateSpec {
 // Calendar features that a frequency can use: parts of a day, week or month if its steps are shorter.
 std::vector<CalendarFeature> calendar_features(const rows::Frequency& frequency);
 
+// False for numbered points, which have no calendar features.
+bool has_dates(const SeriesStore& series);
+
 // Scaling and categories of the columns of `series`, from the first `known` points of each series; empty: from all.
 // Neither uses values after these points, or static values of series without any. Throws bad_data for columns with too
 // many categories.
@@ -62,7 +65,8 @@ struct CovariateTable {
 };
 // Rows of a table for this many series and points.
 int64_t covariate_rows(const CovariateShape& shape, int64_t horizon, int64_t series, int64_t points);
-// Series are scaled by their first `known` points; empty: by all. Missing values are means.
+// Series are scaled by their first `known` points; empty: by all. Missing values are means. Throws bad_data for
+// calendar features of numbered points.
 CovariateTable encode_covariates(const CovariateSpec& spec, const SeriesStore& series, int64_t horizon,
                                  std::span<const int64_t> known = {});
 

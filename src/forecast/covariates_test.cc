@@ -147,6 +147,14 @@ TEST(Covariates, CalendarFeaturesFollowTheFrequency) {
   const SeriesStore series(std::move(table));
   const CovariateSpec spec = fit_covariates(series, {CalendarFeature::weekday}, 1);
   const CovariateTable rows = encode_covariates(spec, series, 4);
+  rows::SeriesTable numbered;
+  numbered.ids = {"a"};
+  numbered.values = {1, 2, 3};
+  numbered.begin = {0, 3};
+  numbered.first = {1};
+  numbered.numbered = true;
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { encode_covariates(spec, SeriesStore(std::move(numbered)), 4); }),
+             "calendar features require dates");
   const std::vector<float> weekend = {0, 1, 1, 0, 0, 0, 0};  // after a row of history
   for (size_t t = 0; t < weekend.size(); ++t) EXPECT_EQ(rows.future[(t + 1) * 4 + 3], weekend[t]) << t;
 }

@@ -47,6 +47,26 @@ NamedModel open_model(const std::string& model) {
   return named;
 }
 
+// Calendar features have the meaning of the training only for dates with the same frequency.
+void require_calendar(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store) {
+  if (model.covariates.calendar.empty()) return;
+  if (!has_dates(store))
+    fail(ErrorCode::bad_data, Remedy{"give dates in the time column"},
+         "{}: {} was trained with calendar features, which require dates, but the points are numbered", s.data[0],
+         s.model);
+  if (const std::string freq = frequency_name(store.frequency()); freq != model.freq)
+    fail(ErrorCode::bad_data, Remedy{fmt::format("give data of this frequency, or set `freq={}`", model.freq)},
+         "{}: the frequency is {}, but {} was trained with calendar features on {}", s.data[0], freq, s.model,
+         model.freq);
+}
+
+void check_covariates(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
+                      int64_t horizon) {
+  require_calendar(s, model, store);
+  require_future(model.covariates, store, horizon);
+  log_unknown_categories(model.covariates, store);
+}
+
 std::function<void(int64_t, int64_t)> series_progress(const ForecastContext& context, std::string title) {
   return [&context, title = std::move(title)](int64_t done, int64_t total) {
     context.observer.progress(title, static_cast<double>(done), static_cast<double>(total),
@@ -281,7 +301,7 @@ PredictedSeries predict_series(const ForecastSettings& s, ForecastRows& rows, co
   const SeriesStore store =
       read_store(s.data, model.baseline ? s.reader_options() : reader_options_for(s, s.model, model.nbeats.covariates),
                  "data", context);
-  require_future(model.nbeats.covariates, store, horizon);
+  check_covariates(s, model.nbeats, store, horizon);
   const std::vector<int64_t> plotted = s.plot.empty() ? std::vector<int64_t>() : plotted_series(s, store);
   const int64_t season = model.baseline ? season_for(s, store.frequency()) : model.nbeats.season;
   if (model.baseline && *model.baseline != Baseline::naive)
@@ -416,7 +436,7 @@ EvaluatedForecasts evaluate_forecasts(const ForecastSettings& s, const ForecastC
     forecaster = read_forecasts(s.forecast_file, s.alias, data, reading, &evaluated.name);
   } else {
     const int64_t ahead = longest_horizon(data, actual);
-    require_future(model.nbeats.covariates, data, std::min(ahead, model.nbeats.horizon));
+    check_covariates(s, model.nbeats, data, std::min(ahead, model.nbeats.horizon));
     const int64_t season = model.baseline ? how.season : model.nbeats.season;  // as predict
     all.emplace(s, model, data, ahead, season, context);
     forecaster = forecaster_of(s, model, *all);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim forecast with covariates and further training: files in, forecasts out, and invalid input.
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/program.h"
@@ -177,6 +178,44 @@ TEST_F(ForecastCovariates, RefusesInvalidInput) {
   refused(2, {"exogenous stacks require future covariates", "--calendar"},
           train("wide.csv", "x", {"--stack-types", "exogenous,generic"}));
   EXPECT_FALSE(exists("x/config.json"));
+}
+
+TEST_F(ForecastCovariates, CalendarModelsRequireDatesOfTheirFrequency) {
+  const auto series = [](const char* month, int days) {
+    std::string text = "unique_id,ds,y\n";
+    for (int t = 0; t < 24; ++t) {
+      char line[64];
+      std::snprintf(line, sizeof line, "a,2024-%s-%02d %02d:00,%d\n", month, 1 + t / days, days == 1 ? 0 : t % days, t);
+      text += line;
+    }
+    return text;
+  };
+  put("days.csv", series("01", 1));
+  put("hours.csv", series("02", 24));
+  put("numbers.csv", "unique_id,y\na,1\na,2\na,3\na,4\na,5\na,6\n");
+  auto calendar = train("days.csv", "m", {"--calendar", "-q"});
+  const auto freq = std::find(calendar.begin(), calendar.end(), "--freq");
+  calendar.erase(freq, freq + 2);
+  must(calendar);
+  const auto predict = [](const char* data, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"forecast", "predict", "--data", data, "--model", "m", "--device", "cpu", "-q"});
+    return more;
+  };
+  must(predict("days.csv"));
+  refused(3, {"numbers.csv", "require dates, but the points are numbered", "time column"}, predict("numbers.csv"));
+  refused(3, {"require dates"}, predict("days.csv", {"--freq", "index"}));
+  refused(3, {"hours.csv: the frequency is H, but m was trained with calendar features on D", "--freq D"},
+          predict("hours.csv"));
+  refused(3, {"numbers.csv", "require dates"},
+          {"forecast", "eval", "--data", "numbers.csv", "--actual", "numbers.csv", "--model", "m", "--device", "cpu"});
+}
+
+TEST_F(ForecastCovariates, FlagsReplaceTheColumnsOfAFile) {
+  put("shops.csv", shops(60, 60));
+  put("columns.yaml", "forecast:\n  future_columns: [none]\n  past_columns: [nothing]\n");
+  must(train("shops.csv", "m",
+             {"--config", "columns.yaml", "--future-columns", "promotion", "--past-columns", "visits", "-q"}));
+  EXPECT_EQ(nlohmann::json::parse(get("m/config.json")).at("covariates").at("columns").size(), 2u);
 }
 
 TEST_F(ForecastCovariates, ContinuesTheTrainingOfAModel) {
