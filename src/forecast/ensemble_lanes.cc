@@ -112,6 +112,13 @@ void take_shape(ForecastSettings& s, const NbeatsModel& from) {
       {"stack_types", !s.stack_types.empty()},
       {"n_blocks", !s.n_blocks.empty()},
       {"mlp_units", !s.widths.empty()},
+      {"repeats", s.given.contains("repeats")},
+      {"shared_weights", s.given.contains("shared_weights")},
+      {"n_basis", s.given.contains("n_basis")},
+      {"n_harmonics", s.given.contains("n_harmonics")},
+      {"scaler_type", s.given.contains("scaler_type")},
+      {"held_out", s.given.contains("held_out")},
+      {"level", !from.quantiles.empty() && !s.level.empty()},
       {"calendar", s.calendar && from.covariates.calendar.empty()},
   };
   for (const auto& [key, is_given] : given)

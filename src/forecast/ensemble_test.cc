@@ -118,6 +118,25 @@ TEST(Ensemble, RejectsInvalidSettings) {
   EXPECT_NE(message([](auto& s) { s.widths = {12, 12}; }).find("multiples of 8"), std::string::npos);
 }
 
+TEST(Ensemble, FurtherTrainingRejectsSettingsOfTheModel) {
+  NbeatsModel model = ensemble_of(small_settings(), repeating(3, 60));
+  const auto message = [&](const char* key, const char* value) {
+    ForecastSettings s;
+    s.from = "m";
+    apply_setting(s, key, value);
+    return error_of(ErrorCode::usage, [&] { take_shape(s, model); });
+  };
+  for (const auto& [key, value] :
+       {std::pair("repeats", "1"), std::pair("shared_weights", "true"), std::pair("n_basis", "2"),
+        std::pair("n_harmonics", "1"), std::pair("scaler_type", "last"), std::pair("held_out", "2")})
+    EXPECT_HAS(message(key, value), fmt::format("`{}`: fixed by the model in m", key));
+  ForecastSettings level;
+  apply_setting(level, "level", "80");
+  EXPECT_NO_THROW(take_shape(level, model));
+  model.quantiles = {0.1F, 0.5F, 0.9F};
+  EXPECT_HAS(message("level", "80"), "`level`: fixed by the model in m");
+}
+
 // The median over four lanes would hide the infinity of one.
 TEST(Ensemble, ForecastsThatAreNotFiniteFail) {
   const SeriesStore series = repeating(3, 61);

@@ -32,8 +32,9 @@ struct NbeatsModel {
   bool first_relu = true;
   // Errors of held-out horizons by step ahead, ascending, in units of interval_scale(); empty if none were held out.
   std::vector<std::vector<float>> held_out;
-  // Models whose mean is the forecast: "nbeats", "theta", "ets"; empty: N-BEATS alone.
+  // Models whose mean is the forecast: "nbeats", "theta", "ets", or only "naive" or "snaive"; empty: N-BEATS alone.
   std::vector<std::string> combined;
+  bool has_baselines() const { return combined.size() > 1 || (combined.size() == 1 && combined[0] != "nbeats"); }
   CovariateSpec covariates;
   std::vector<NbeatsLane> lanes;
 };

@@ -419,6 +419,7 @@ std::string apply_setting(ForecastSettings& settings, std::string_view key, std:
                           const std::string& where) {
   std::string note = forecast_settings().apply(settings, key, value, where);
   settings.note_origin(key, value, where);
+  settings.given.insert(forecast_settings().find(key)->name);
   return note;
 }
 

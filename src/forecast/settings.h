@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,8 @@ struct ForecastSettings : train::RunSettings {
   std::string shrink = "auto";  // auto, none, or a factor
   bool keep_models = false, extend = false, components = false;
 
+  std::set<std::string, std::less<>> given;  // names of the settings that were applied
+
   // Windows per optimizer step.
   int64_t windows_per_step() const {
     return (windows_batch_size > 0 ? windows_batch_size : batch_size) * gradient_accumulation_steps;
@@ -83,7 +86,7 @@ struct ForecastSettings : train::RunSettings {
 
 const SettingsTable<ForecastSettings>& forecast_settings();
 
-// Sets one key like SettingsTable::apply, and records the origin of a memory limit.
+// Sets one key like SettingsTable::apply, and records that it is given and the origin of a memory limit.
 std::string apply_setting(ForecastSettings& settings, std::string_view key, std::string_view value,
                           const std::string& where = "");
 

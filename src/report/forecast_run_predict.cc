@@ -118,7 +118,7 @@ class AllForecasts {
       return;
     }
     ensemble_ = ensemble_forecasts(s, model.nbeats, store, context);
-    if (model.nbeats.combined.empty())
+    if (!model.nbeats.has_baselines())
       levels_ = levels_of(ensemble_.quantiles);
     else  // the quantiles are those of N-BEATS alone
       combine(s, model.nbeats.combined, std::min(horizon, model.nbeats.horizon), context.stop);
@@ -181,7 +181,7 @@ class AllForecasts {
   }
 
   void ensemble_levels(const ForecastSettings& s, const forecast::NbeatsModel& model) {
-    if (!model.quantiles.empty()) {
+    if (!levels_.empty()) {
       for (const double level : s.level)
         if (std::none_of(levels_.begin(), levels_.end(), [&](const QuantileLevel& q) { return q.level == level; }))
           fail(ErrorCode::usage, Remedy{"omit `level`, or train with this level"},
@@ -192,7 +192,7 @@ class AllForecasts {
       return;
     }
     if (model.held_out.empty())
-      fail(ErrorCode::usage, Remedy{"train it with `held_out=2`"},
+      fail(ErrorCode::usage, Remedy{"train it again with `held_out=2`"},
            "`level`: {} has no errors of held-out horizons, which the widths of intervals require", s.model);
     const auto errors = forecast::ConformalIntervals::of_sizes(model.held_out);
     for (const double level : s.level) widths_.push_back({level, half_widths_for(errors, level)});

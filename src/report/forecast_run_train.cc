@@ -218,13 +218,14 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
 void keep_trial(const forecast::Trial& trial, bool combine, forecast::NbeatsModel& model) {
   constexpr size_t kKeptErrors = 199;  // allows levels up to 99.5 %
   if (trial.origins == 0) return;
-  if (model.quantiles.empty())
-    for (size_t h = 0; h < static_cast<size_t>(model.horizon); ++h)
-      model.held_out.push_back(trial.errors.sizes(h, kKeptErrors));
-  if (!combine) return;
-  const forecast::TrialScore& chosen = trial.scores[trial.chosen];
-  if (chosen.nbeats) model.combined.emplace_back("nbeats");
-  for (const forecast::Baseline b : chosen.baselines) model.combined.emplace_back(baseline_name(b));
+  if (combine) {
+    const forecast::TrialScore& chosen = trial.scores[trial.chosen];
+    if (chosen.nbeats) model.combined.emplace_back("nbeats");
+    for (const forecast::Baseline b : chosen.baselines) model.combined.emplace_back(baseline_name(b));
+  }
+  if (!model.quantiles.empty() && !model.has_baselines()) return;  // the quantiles are the intervals
+  for (size_t h = 0; h < static_cast<size_t>(model.horizon); ++h)
+    model.held_out.push_back(trial.errors.sizes(h, kKeptErrors));
 }
 
 // The directory must be new, empty, or hold an interrupted training.

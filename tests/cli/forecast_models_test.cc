@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // brim forecast: baselines that are fitted, intervals, combined models, and invalid levels.
+#include <algorithm>
 #include <cmath>
 
 #include "cli/program.h"
@@ -203,6 +204,54 @@ TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   put("short.csv", "a,1,2,3,4,5,6\nb,2,3,4,5,6,7\n");
   refused(3, {"short.csv", "held-out horizons", "too short"},
           {"forecast", "train", "--data", "short.csv", "--horizon", "4", "-o", "x", "--model", "auto"});
+}
+
+TEST_F(ForecastModels, ChoosesTheLastValueOfSeriesThatAreFlat) {
+  std::string text;
+  unsigned state = 3;
+  for (int i = 0; i < 6; ++i) {
+    text += "s" + std::to_string(i);
+    for (int t = 0; t < 40; ++t) text += "," + std::to_string(t < 30 ? (state = state * 1664525U + 7U) >> 24 : 50U + i);
+    text += "\n";
+  }
+  put("flat.csv", text);
+  const Outcome o = brim({"forecast",    "train", "--data",      "flat.csv", "--horizon",    "4",   "-o",      "m",
+                          "--losses",    "mae",   "--n-blocks",  "1",        "--device",     "cpu", "--model", "auto",
+                          "--mlp-units", "16,16", "--lookbacks", "2",        "--batch-size", "8"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* part : {"steps: 300 (the naive forecast has no error on the held-out horizons;", "forecasts: naive"})
+    EXPECT_NE(o.err.find(part), std::string::npos) << part << o.err;
+  EXPECT_EQ(nlohmann::json::parse(get("m/config.json")).at("combined"), std::vector<std::string>{"naive"});
+}
+
+TEST_F(ForecastModels, CombinedQuantileModelsHaveIntervals) {
+  put("many.csv", seasonal_series(30, 40));
+  auto train = small_training("many.csv", "m");
+  *std::find(train.begin(), train.end(), "mae") = "quantile";
+  train.insert(train.end(), {"--model", "auto", "--level", "80"});
+  must(train);
+  auto config = nlohmann::json::parse(get("m/config.json"));
+  ASSERT_NE(config.at("combined"), std::vector<std::string>{"nbeats"}) << "40 steps do not beat ETS";
+  const auto header = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"forecast", "predict", "--data", "many.csv", "--model", "m", "--device", "cpu", "-q"});
+    return lines_of(must(more))[0];
+  };
+  EXPECT_EQ(header({}), "unique_id,ds,Auto") << "the quantiles are those of N-BEATS alone";
+  EXPECT_EQ(header({"--level", "90"}), "unique_id,ds,Auto,Auto-lo-90,Auto-hi-90");
+  config["combined"] = {"nbeats"};
+  put("m/config.json", config.dump());
+  EXPECT_EQ(header({}), "unique_id,ds,Auto,Auto-lo-80,Auto-hi-80");
+  EXPECT_EQ(header({"--level", "80"}), "unique_id,ds,Auto,Auto-lo-80,Auto-hi-80");
+  refused(2, {"--level 90: m has quantiles for 80 %"},
+          {"forecast", "predict", "--data", "many.csv", "--model", "m", "--level", "90", "--device", "cpu"});
+}
+
+TEST_F(ForecastModels, FlagsReplaceTheListsOfAFile) {
+  put("many.csv", seasonal_series(60, 40));
+  put("levels.yaml", "forecast:\n  level: [80, 95]\n");
+  const std::string out = must({"forecast", "predict", "--config", "levels.yaml", "--data", "many.csv", "--model",
+                                "naive", "--horizon", "4", "--level", "50", "-q"});
+  EXPECT_EQ(lines_of(out)[0], "unique_id,ds,Naive,Naive-lo-50,Naive-hi-50");
 }
 
 }  // namespace
