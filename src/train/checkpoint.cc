@@ -18,6 +18,7 @@
 #include "io/sync_directory.h"
 #include "model/lora.h"
 #include "model/weights.h"
+#include "train/fingerprint.h"
 
 namespace brim::train {
 namespace {
@@ -118,7 +119,7 @@ void read_adapter(const fs::path& dir, const model::ModelShape& shape, std::vect
   });
 }
 
-LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
+LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& shape, const std::string& settings) {
   auto state = nlohmann::ordered_json::parse(read_file(dir / kState));
   if (!state.is_object() || !state.contains("brim"))
     fail(ErrorCode::bad_model, "{}: not a Brim checkpoint", (dir / kState).string());
@@ -152,6 +153,9 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   p.settings = b.at("settings").dump();
   p.state_json = state.dump();
   p.plan_json = b.at("plan").dump();
+  // With other settings, the tensors may have other names and shapes.
+  if (!settings.empty()) c.differs = fingerprint_difference(p.settings, settings);
+  if (!c.differs.empty()) return c;
   if (b.contains("places")) c.fault = fault_of_offsets(dir, b["places"], slab_layout(shape));
   if (shape.lora) {
     read_adapter(dir, shape, c.master);
@@ -164,9 +168,9 @@ LoadedCheckpoint parse_checkpoint(const fs::path& dir, const model::ModelShape& 
   return c;
 }
 
-LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& shape) {
+LoadedCheckpoint read_checkpoint(const fs::path& dir, const model::ModelShape& shape, const std::string& settings) {
   try {
-    return parse_checkpoint(dir, shape);
+    return parse_checkpoint(dir, shape, settings);
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::bad_model, "{}: truncated or not a checkpoint", (dir / kState).string());
   }
@@ -343,7 +347,7 @@ void remove_parts(const fs::path& output_dir) {
 }
 
 std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, const std::string& which,
-                                                const model::ModelShape& shape) {
+                                                const model::ModelShape& shape, const std::string& settings) {
   const auto found = checkpoints_in(which == "last" ? output_dir : fs::path(which));
   if (which != "last") {
     std::error_code ec;
@@ -355,11 +359,11 @@ std::optional<LoadedCheckpoint> load_checkpoint(const fs::path& output_dir, cons
     if (!found.empty())
       fail(ErrorCode::usage, Remedy{fmt::format("set a checkpoint in it, such as {}", found[0].string())},
            "`resume_from_checkpoint={}`: is the directory of a run, not a checkpoint", which);
-    return read_checkpoint(fs::canonical(which), shape);  // also accepts a trailing slash
+    return read_checkpoint(fs::canonical(which), shape, settings);  // also accepts a trailing slash
   }
   for (const auto& dir : found) {
     try {
-      return read_checkpoint(dir, shape);
+      return read_checkpoint(dir, shape, settings);
     } catch (const Error& e) {
       log_warning("{}; {}", e.what(),
                   &dir == &found.back() ? "no other checkpoint found" : "trying the previous checkpoint");

@@ -67,6 +67,7 @@ void write_checkpoint(const std::filesystem::path& output_dir, const ModelFiles&
 struct LoadedCheckpoint {
   std::filesystem::path dir;
   TrainProgress progress;
+  std::string differs;        // from fingerprint_difference(); if not empty, the members below are not read
   std::vector<float> master;  // in slab order; with LoRA, only the trained parameters
   MappedFile moments;
   std::string fault;  // the moments have another order; empty if the settings are those of the run
@@ -82,7 +83,8 @@ void remove_checkpoints(const std::filesystem::path& output_dir);
 bool copy_model(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // `which`: a checkpoint directory, or "last" for the newest intact one in output_dir. Returns nullopt if there is none.
+// `settings`: fingerprint of the run, compared before the tensors are read; empty: not compared.
 std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& output_dir, const std::string& which,
-                                                const model::ModelShape& shape);
+                                                const model::ModelShape& shape, const std::string& settings = "");
 
 }  // namespace brim::train

@@ -238,5 +238,29 @@ TEST(LoraRun, DoesNotResumeOnAnotherBase) {
   EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "\n  base: was ");
 }
 
+TEST(LoraRun, DoesNotResumeWithOtherSettings) {
+  LoraJob t;
+  t.settings.save_strategy = Strategy::epoch;
+  t.run();
+  const std::string before = t.weights();
+  for (const char* which : {"last", "checkpoint-6"}) {
+    SCOPED_TRACE(which);
+    TrainSettings s = t.settings;
+    s.resume_from_checkpoint = which == std::string("last") ? which : (t.out() / which).string();
+    TrainSettings other = s;
+    other.lora_r = 8;
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_r: was \"4\", now \"8\"");
+    other = s;
+    other.lora_targets = {"query"};
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_targets: was unknown, now \"query\"");
+    other = s;
+    other.lora_r = 0;
+    other.lora_alpha.reset();
+    EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_r: was \"4\", now none");
+  }
+  EXPECT_TRUE(fs::exists(t.out() / "checkpoint-6"));
+  EXPECT_TRUE(t.weights() == before);
+}
+
 }  // namespace
 }  // namespace brim::train

@@ -21,6 +21,7 @@
 #include "train/checkpoint.h"
 #include "train/content_hash.h"
 #include "train/disk_space.h"
+#include "train/fingerprint.h"
 #include "train/job.h"
 #include "train/loop.h"
 #include "train/loss_scale.h"
@@ -122,7 +123,7 @@ class TextProgram final : public TrainProgram {
   // Creates all device state of the run, including the parameters.
   void open_session(bool resume) {
     opening_.clear();
-    progress_.settings = fingerprint();
+    progress_.settings = run_fingerprint(job_);
     if (!resume || !this->resume()) {
       if (!job_.new_tensors.empty()) opening_.push_back(new_head_line(job_));
       session_->state().upload(session_->stream(), job_.master);
@@ -152,50 +153,18 @@ class TextProgram final : public TrainProgram {
     remove_checkpoints(out);
   }
 
-  // Settings that must match for a resumed run to give the same result.
-  std::string fingerprint() const {
-    nlohmann::ordered_json j = {{"data", job_.data_hash},
-                                {"precision", precision_name(job_.precision)},
-                                {"optimizer", optimizer_name(job_.plan.optimizer)},
-                                {"device", device_kind_name(job_.device->kind())},
-                                {"layers", job_.shape.layers},
-                                {"labels", job_.labels.sequence},
-                                {"tags", job_.labels.token}};
-    if (!job_.base_hash.empty()) j["base"] = job_.base_hash;
-    for (const KeptSetting& kept : train_settings().kept(s_))
-      if (kept.keep == Keep::same) j[kept.name] = kept.value;
-    auto teachers = nlohmann::ordered_json::array();
-    for (const Teacher& teacher : job_.teachers) teachers.push_back(teacher.weights_hash);  // by content, not by path
-    if (!teachers.empty()) j["teacher_weights"] = teachers.size() == 1 ? teachers[0] : teachers;
-    if (!s_.teacher_weights.empty()) j["teacher_weight"] = s_.teacher_weights;
-    for (const Teacher& teacher : job_.teachers)
-      if (teacher.zero_shot) j["template"] = teacher.zero_shot->text_template;
-    return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  }
-
-  static std::string difference(const std::string& then, const std::string& now) {
-    const auto a = nlohmann::json::parse(then), b = nlohmann::json::parse(now);
-    std::string text;
-    for (const auto& [key, value] : b.items())
-      if (!a.contains(key) || a[key] != value)
-        text += fmt::format("\n  {}: was {}, now {}", key, a.contains(key) ? a[key].dump() : "unknown", value.dump());
-    for (const auto& [key, value] : a.items())
-      if (!b.contains(key)) text += fmt::format("\n  {}: was {}, now none", key, value.dump());
-    return text;
-  }
-
   // Returns false if there is no checkpoint.
   bool resume() {
-    auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape);
+    auto checkpoint = load_checkpoint(s_.output_dir, s_.resume_from_checkpoint, job_.shape, progress_.settings);
     if (!checkpoint) {
       opening_.emplace_back("no checkpoint found; starting from the beginning");
       return false;
     }
-    if (const std::string differs = difference(checkpoint->progress.settings, progress_.settings); !differs.empty())
+    if (!checkpoint->differs.empty())
       fail(ErrorCode::usage,
            "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
            "with `model={0} output=NEW`{1}",
-           checkpoint->dir.string(), differs);
+           checkpoint->dir.string(), checkpoint->differs);
     if (!checkpoint->fault.empty()) fail(ErrorCode::bad_model, "{}", checkpoint->fault);
     progress_ = checkpoint->progress;
     seconds_before_ = progress_.seconds;
