@@ -28,7 +28,7 @@ class AdapterRoutesTest : public ServiceTest {
     ServerOptions o = loopback_options();
     o.io_threads = 2;
     o.max_queue_ms = 60'000;
-    o.models.push_back({"cls", "cls", "1", Scorer::open(options_of())});
+    o.models.push_back({"cls", "base-id", "1", Scorer::open(options_of())});
     o.adapters_root = (temp_.path() / "root").string();
     o.add_adapter = [this](const std::string& name, const std::string& dir) {
       adapters_[name] = dir;
@@ -102,6 +102,7 @@ TEST_F(AdapterRoutesTest, RefusesOtherDirectoriesAndUsedNames) {
     EXPECT_EQ(load("x", path).status, 404) << path;
   EXPECT_EQ(load("x", (temp_.path() / "elsewhere").string()).status, 404);
   EXPECT_EQ(load("cls", "a").status, 409) << "a model";
+  EXPECT_EQ(load("base-id", "a").status, 409) << "the id of a model";
   EXPECT_EQ(load("a%20b", "a").status, 422);
   EXPECT_EQ(post("/admin/adapters/cls/unload", "").status, 409);
   EXPECT_EQ(post("/admin/adapters/x/drop", "").status, 404);
@@ -110,6 +111,15 @@ TEST_F(AdapterRoutesTest, RefusesOtherDirectoriesAndUsedNames) {
   const RawAnswer taken = load("x", "b");
   EXPECT_EQ(taken.status, 409);
   EXPECT_NE(taken.body.find("x is the adapter in "), std::string::npos) << taken.body;
+}
+
+TEST_F(AdapterRoutesTest, FindsNamesBeforeIds) {
+  ServerOptions o = adapting();
+  o.models.push_back({"base-id", "adapted-id", "1", Scorer::open(options_of((temp_.path() / "root/a").string()))});
+  start(std::move(o));
+  EXPECT_EQ(predict("base-id").substr(0, 1), "[");
+  EXPECT_EQ(predict("base-id"), predict("adapted-id"));
+  EXPECT_NE(predict("base-id"), predict("cls"));
 }
 
 TEST_F(AdapterRoutesTest, ReportsAdaptersThatCannotBeLoaded) {

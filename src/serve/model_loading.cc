@@ -232,6 +232,10 @@ size_t ModelRegistry::add_adapter(const std::string& name, const std::string& pa
     throw invalid("the name of an adapter must have 1 to 200 printable ASCII characters, without spaces and slashes");
   if (std::ranges::any_of(ladders(), [&](const auto& ladder) { return ladder->rules().name == name; }))
     throw Refusal{409, "Backend", fmt::format("{} is a ladder; choose another name", name)};
+  // Requests with this id already have an answer.
+  for (size_t m = 0; m < size(); ++m)
+    if (slots_[m]->configured.id == name)
+      throw Refusal{409, "Backend", fmt::format("{} is the id of {}; choose another name", name, this->name(m))};
   if (size() == capacity())
     throw Refusal{507, "Backend", fmt::format("{} models and adapters are known; restart the server", size())};
   add_slot(options_.add_adapter(name, dir), "disk");

@@ -60,11 +60,11 @@ ModelRegistry::~ModelRegistry() { stop(); }
 int64_t ModelRegistry::unix_now() const { return options_.unix_clock ? options_.unix_clock() : std::time(nullptr); }
 
 int ModelRegistry::find(const std::string& name) const {
+  if (const int named = index_of(name); named >= 0) return named;
   std::vector<std::string> names;
   for (size_t m = 0; m < size(); ++m) {
-    const ServedModel& model = slots_[m]->configured;
-    if (model.name == name || model.id == name) return static_cast<int>(m);
-    names.push_back(model.name);
+    if (slots_[m]->configured.id == name) return static_cast<int>(m);
+    names.push_back(slots_[m]->configured.name);
   }
   for (const auto& ladder : ladders()) names.push_back(ladder->rules().name);
   throw Refusal{404, "NotFound",

@@ -59,7 +59,7 @@ class ModelRegistry {
   const std::vector<std::shared_ptr<Ladder>>& ladders() const { return options_.ladders; }
   int64_t unix_now() const;  // clock of the ladders' schedules
 
-  int find(const std::string& name) const;                                 // by name or id; throws Refusal (404)
+  int find(const std::string& name) const;                                 // by name, else by id; throws Refusal (404)
   int index_of(std::string_view name) const;                               // -1: none
   int first_of(ModelKinds kinds, bool loaded = false) const;               // -1: none
   void require_kind(int model, ModelKinds kinds, const char* what) const;  // throws Refusal
