@@ -132,6 +132,14 @@ TEST_F(AdapterRoutesTest, ReportsAdaptersThatCannotBeLoaded) {
   EXPECT_NE(refused.body.find("use_dora"), std::string::npos) << refused.body;
   EXPECT_EQ(predict("bad"), "503");
   EXPECT_EQ(predict("cls").substr(0, 1), "[");
+  const auto warns = [&] { return get("/health").body.find("model bad: ") != std::string::npos; };
+  EXPECT_TRUE(warns());
+  EXPECT_EQ(post("/admin/reload", "").status, 424) << "it is tried again";
+  EXPECT_EQ(post("/admin/adapters/bad/unload", "").status, 200);
+  EXPECT_FALSE(warns()) << get("/health").body;
+  const RawAnswer reloaded = post("/admin/reload", "");
+  EXPECT_EQ(reloaded.status, 200) << reloaded.body;
+  EXPECT_EQ(predict("bad"), "503");
 }
 
 TEST_F(AdapterRoutesTest, RequiresTheRootAndTheScope) {

@@ -86,7 +86,8 @@ Reply change_model(ModelRegistry& models, size_t index, const std::string& name,
   }
   const bool was_loaded = served != nullptr;
   served.reset();
-  if (verb == "unload" && was_loaded) models.close(index);
+  // A model that failed to load leaves its fault and retries behind.
+  if (verb == "unload" && (was_loaded || !models.status(index).fault.empty())) models.close(index);
   if (verb == "reload" || (verb == "load" && !was_loaded)) problem = models.open(index);
   if (!problem.empty()) throw Refusal{409, "Backend", problem};
   return {.body = state_json(models, index, name)};
