@@ -124,6 +124,12 @@ std::string unwrapped(std::string name) {
   return name;
 }
 
+// Whether a tensor has a row per class; heads have other layers too, such as "pre_classifier" and "classifier.dense".
+bool is_output_layer(std::string_view name) {
+  return name == "classifier.weight" || name.ends_with(".classifier.weight") ||
+         name.ends_with("classifier.out_proj.weight");
+}
+
 void check_finite(std::span<const float> values, const std::string& where) {
   if (std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) return;
   fail(ErrorCode::bad_model, Remedy{"check the training run that wrote the adapter"}, "{}: NaN or infinity", where);
@@ -332,8 +338,7 @@ void Adapter::apply(std::string_view name, int64_t begin, int64_t end, float* va
 ConfigUpdate Adapter::new_head(const HfConfig& base) const {
   int64_t classes = 0;
   for (const auto& [name, shape] : added_)
-    if (name.find("classifier") != std::string::npos && name.find("dense") == std::string::npos && !shape.empty())
-      classes = shape[0];
+    if (is_output_layer(name) && !shape.empty()) classes = shape[0];
   ConfigUpdate update;
   if (classes == 0) return update;
   update.head = tags_ ? HeadKind::token : HeadKind::sequence;

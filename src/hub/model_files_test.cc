@@ -56,6 +56,26 @@ TEST(ModelFiles, TheHeadIsTheAdapters) {
   EXPECT_NE(model_facts(ModelFiles(dir, lora)), model_facts(dir));
 }
 
+// Its head has two layers with a row per output.
+TEST(ModelFiles, AHeadlessDistilBertGetsTheHeadOfTheAdapter) {
+  const std::filesystem::path whole = kData / "models/distilbert_sequence";
+  const TempDir temp;
+  const auto source = WeightSource::open(whole);
+  std::map<std::string, LoadedTensor> loaded;
+  std::map<std::string, tensor::TensorView> tensors;
+  for (const std::string& name : source->names())
+    if (name.find("classifier") == std::string::npos) loaded.emplace(name, source->get(name));
+  for (const auto& [name, t] : loaded) tensors[name] = t;
+  write_safetensors(temp / "model.safetensors", tensors);
+  nlohmann::json config = nlohmann::json::parse(get_file(whole / "config.json"));
+  config["architectures"] = {"DistilBertModel"};
+  for (const char* key : {"id2label", "label2id", "num_labels"}) config.erase(key);
+  put_file(temp / "config.json", config.dump());
+  const OpenModel model = open_model({temp.path(), kData / "lora/distilbert_sequence"});
+  EXPECT_EQ(head_kind(model.config, model.weights->names()), HeadKind::sequence);
+  EXPECT_EQ(model.config.id2label, (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2"}));
+}
+
 TEST(ModelFiles, LabelsComeFromTheConfigOfTheAdapter) {
   const std::filesystem::path dir = kData / "models/roberta_sequence";
   const TempDir temp;
