@@ -280,9 +280,10 @@ LoraConfig Adapter::lora(const std::vector<std::string>& head) const {
   return config;
 }
 
-std::optional<std::vector<float>> Adapter::own_values(std::string_view name) const {
+std::optional<Adapter::OwnTensor> Adapter::own_tensor(std::string_view name) const {
   for (const auto* files : {&replaced_, &created_})
-    if (const auto found = files->find(name); found != files->end()) return read(found->second);
+    if (const auto found = files->find(name); found != files->end())
+      return OwnTensor{source_->where(found->second), source_->require(found->second).shape, read(found->second)};
   return std::nullopt;
 }
 

@@ -52,8 +52,13 @@ class Adapter {
   // As a configuration of training: the adapted modules by name, with their ranks and scales. Throws bad_model if the
   // adapter also changes other tensors than those of `head` (names in the base model), which training cannot continue.
   LoraConfig lora(const std::vector<std::string>& head) const;
-  // The adapter's own values of a tensor of the head; nullopt if it has none.
-  std::optional<std::vector<float>> own_values(std::string_view name) const;
+  struct OwnTensor {
+    std::string where;  // for messages
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+  // The adapter's own tensor of the head; nullopt if it has none.
+  std::optional<OwnTensor> own_tensor(std::string_view name) const;
   int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
   // The base model's config with the labels and the head of the adapter: those of a config.json next to it, or of a new
   // head without names. `update` receives the changes to a config.json for it.

@@ -21,6 +21,14 @@ std::string_view within_layer(std::string_view module) {
   return module;
 }
 
+void check_shape(const hub::Adapter::OwnTensor& own, const ParamSpec& p) {
+  std::vector<int64_t> shape = {p.rows};
+  if (p.cols > 0) shape.push_back(p.cols);
+  if (own.shape != shape)
+    fail(ErrorCode::bad_model, "{}: has shape {}, expected {}", own.where, hub::shape_text(own.shape),
+         hub::shape_text(shape));
+}
+
 }  // namespace
 
 std::string module_of(const std::string& tensor) {
@@ -103,8 +111,9 @@ std::vector<std::string> load_adapter(const hub::Adapter& adapter, const hub::We
   for (size_t i = 0; i < layout.params.size(); ++i) {
     const ParamSpec& p = layout.params[i];
     if (p.head && p.rows > 0 && !(new_classes && p.classes)) {
-      if (const auto own = adapter.own_values(stored_name(source, p.names[0]))) {
-        put(*own, i, 0, p.elements());
+      if (const auto own = adapter.own_tensor(stored_name(source, p.names[0]))) {
+        check_shape(*own, p);
+        put(own->values, i, 0, p.elements());
         heads.push_back(p.names[0]);
       }
     }

@@ -53,7 +53,8 @@ void load_initial_values(TrainJob& job) {
   const TrainSettings& s = job.settings;
   const std::vector<std::string>& names = job.task == TrainTask::token ? job.labels.token : job.labels.sequence;
   const bool other_head = s.numbers() ? job.config.num_labels != 1 : names != job.config.id2label;
-  job.replaces_head = s.ignore_mismatched_head && job.head != hub::HeadKind::encoder && other_head;
+  job.replaces_head =
+      job.unnamed_head || (s.ignore_mismatched_head && job.head != hub::HeadKind::encoder && other_head);
   const auto source = hub::WeightSource::open(job.model_dir);
   job.new_tensors = load_master(*source, job.whole, job.config.initializer_range, static_cast<uint64_t>(s.seed),
                                 job.master, job.replaces_head);

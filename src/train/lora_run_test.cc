@@ -68,9 +68,9 @@ TEST(LoraRun, WritesAnAdapterForPeft) {
   const auto made = adapter.product("bert.encoder.layer.1.attention.output.dense.weight");
   ASSERT_TRUE(made);
   EXPECT_TRUE(std::any_of(made->b.begin(), made->b.end(), [](float v) { return v != 0; })) << "B has been trained";
-  EXPECT_TRUE(adapter.own_values("bert.pooler.dense.weight"));
-  EXPECT_TRUE(adapter.own_values("classifier.bias"));
-  EXPECT_FALSE(adapter.own_values("bert.embeddings.word_embeddings.weight"));
+  EXPECT_TRUE(adapter.own_tensor("bert.pooler.dense.weight"));
+  EXPECT_TRUE(adapter.own_tensor("classifier.bias"));
+  EXPECT_FALSE(adapter.own_tensor("bert.embeddings.word_embeddings.weight"));
 }
 
 // With a learning rate of zero, a continued adapter is written as it was read.
@@ -107,6 +107,39 @@ TEST(LoraRun, ContinuesAnAdapter) {
       EXPECT_EQ(config[key], was[key]) << key;
     EXPECT_EQ(config["lora_dropout"], 0.2);
   }
+}
+
+// The golden adapter has a head with two classes and no names for them.
+TEST(LoraRun, ReplacesTheUnnamedHeadOfAnAdapter) {
+  const fs::path golden = model::golden_models().parent_path() / "adapters/bert_new_head";
+  for (const char* base : {"bert_encoder", "bert_sequence"})
+    for (const int classes : {2, 3}) {
+      SCOPED_TRACE(std::string(base) + " " + std::to_string(classes));
+      TinyJob t(base);
+      t.settings.adapter = golden.string();
+      t.settings.validation_files.clear();
+      const std::string third = classes == 3 ? "w70,positive\n" : "w8,neutral\n";
+      put_file(t.dir / "train.csv", "text,label\nw5 w6,negative\nw40,neutral\n" + third);
+      EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }), "labels are unknown");
+      t.settings.ignore_mismatched_head = true;
+      t.settings.num_train_epochs = 1;
+      std::string lines;
+      TrainCallbacks callbacks;
+      callbacks.say = [&](const std::string& line) { lines += line + "\n"; };
+      train(t.settings, callbacks);
+      EXPECT_HAS(lines, "the labels of the adapter's classifier are unknown; replacing it");
+      const TrainJob job = open_train_job(t.to("again"), {});
+      EXPECT_EQ(job.new_tensors, (std::vector<std::string>{"classifier.weight", "classifier.bias"}));
+    }
+}
+
+TEST(LoraRun, RefusesAHeadOfAnotherSize) {
+  TinyJob t;
+  fs::copy(model::golden_models().parent_path() / "adapters/bert_new_head", t.dir / "adapter");
+  fs::copy(t.dir / "model" / "config.json", t.dir / "adapter");
+  t.settings.adapter = (t.dir / "adapter").string();
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { train(t.settings, {}); }),
+             "classifier.weight': has shape [2,48], expected [3,48]");
 }
 
 TEST(LoraRun, TrainsTagsAndBothHeads) {

@@ -112,6 +112,9 @@ std::string new_head_line(const TrainJob& job) {
     return fmt::format("keeping the model's {}; adding a new {} for {}", tags ? "classifier" : "tagger",
                        tags ? "tagger" : "classifier", some_of(tags ? job.labels.token : job.labels.sequence));
   }
+  if (job.unnamed_head)
+    return fmt::format("the labels of the adapter's classifier are unknown; replacing it with a new one for {}",
+                       all_labels(job.labels));
   if (!job.replaces_head) return "the model has no classifier; adding a new one for " + all_labels(job.labels);
   return fmt::format("the model's classifier is for {}; replacing it with a new one for {}; other layers are kept",
                      some_of(job.config.id2label), all_labels(job.labels));

@@ -131,7 +131,8 @@ void describe_adapted(TaskSpec& spec) {
     spec.config = spec.adapter->config_with_head(spec.config);
     return;
   }
-  if (!spec.adapter->added().empty() && !spec.settings.ignore_mismatched_head)
+  spec.unnamed_head = !spec.adapter->added().empty();
+  if (spec.unnamed_head && !spec.settings.ignore_mismatched_head)
     fail(ErrorCode::bad_model,
          Remedy{"put the config.json with its labels next to it, or set `ignore_mismatched_head=true` for a new head"},
          "{}: the adapter has its own head, but the names of its labels are unknown", dir.string());

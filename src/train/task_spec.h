@@ -26,6 +26,7 @@ struct TaskSpec {
   hub::HfConfig config;
   std::unique_ptr<hub::Adapter> adapter;        // to continue; null if there is none
   hub::HeadKind head = hub::HeadKind::encoder;  // the model's original head
+  bool unnamed_head = false;                    // the adapter has a head with unknown labels, which is replaced
   model::ModelShape whole;                      // with all layers of the model
   model::ModelShape shape;                      // trained model; may have fewer layers (student_layers)
   LabelSets labels;                             // label names of the trained model
