@@ -142,6 +142,19 @@ TEST(LoraRun, RefusesAHeadOfAnotherSize) {
              "classifier.weight': has shape [2,48], expected [3,48]");
 }
 
+TEST(LoraRun, DoesNotRemoveTheCheckpointItContinues) {
+  LoraJob t;
+  t.settings.save_strategy = Strategy::epoch;
+  t.run();
+  TrainSettings s = t.settings;
+  s.lora_r = 0;
+  s.lora_alpha.reset();
+  s.adapter = (t.out() / "checkpoint-6").string();
+  s.overwrite_output_dir = true;
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "is a checkpoint of the run that would be overwritten");
+  EXPECT_TRUE(fs::exists(t.out() / "checkpoint-6"));
+}
+
 TEST(LoraRun, TrainsTagsAndBothHeads) {
   LoraJob t("bert_token");
   put_file(t.dir / "train.conll", TinyJob::conll(48, 1));

@@ -143,6 +143,7 @@ class TextProgram final : public TrainProgram {
     std::error_code ec;
     std::vector<std::string> sources = s_.teachers;
     sources.push_back(s_.model);
+    sources.push_back(s_.adapter);
     for (const std::string& source : sources) {
       const auto dir = std::filesystem::weakly_canonical(source, ec);
       if (!source.empty() && dir.filename().string().starts_with("checkpoint-") &&
