@@ -231,6 +231,8 @@ TEST(LoraRun, RefusesBadSettingsBeforeItWrites) {
   EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_targets", "word_embeddings"}}), "no such linear layer");
   EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_targets", "(query"}}), "invalid regular expression");
   EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_layers", "2"}}), "`lora_layers=2`: must be from 0 to 1");
+  EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_targets", "bert.encoder.layer.0.output.dense"}, {"lora_layers", "1"}}),
+             "`lora_targets=bert.encoder.layer.0.output.dense` and `lora_layers=1` have no linear layer in common");
   EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_alpha", "0"}}), "lora_alpha=0");
   EXPECT_HAS(refused({{"lora_r", "2"}, {"lora_dropout", "1"}}), "lora_dropout=1");
   EXPECT_HAS(refused({{"lora_alpha", "16"}}), "`lora_alpha`: requires `lora_r`");

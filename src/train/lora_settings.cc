@@ -70,6 +70,9 @@ std::vector<std::string> targets_of(const model::ModelShape& shape, const TrainS
     if (chosen[i] && (s.lora_layers.empty() ||
                       std::find(s.lora_layers.begin(), s.lora_layers.end(), modules[i].layer) != s.lora_layers.end()))
       names.push_back(modules[i].name);
+  if (names.empty())  // each of the two selects modules
+    fail(ErrorCode::usage, "`lora_targets={}` and `lora_layers={}` have no linear layer in common",
+         fmt::join(s.lora_targets, ","), fmt::join(s.lora_layers, ","));
   return names;
 }
 
