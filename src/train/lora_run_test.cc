@@ -297,7 +297,9 @@ TEST(LoraRun, DoesNotResumeWithOtherSettings) {
     s.resume_from_checkpoint = which == std::string("last") ? which : (t.out() / which).string();
     TrainSettings other = s;
     other.lora_r = 8;
-    EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_r: was \"4\", now \"8\"");
+    const std::string refusal = error_of(ErrorCode::usage, [&] { train(other, {}); });
+    EXPECT_HAS(refusal, "\n  lora_r: was \"4\", now \"8\"");
+    EXPECT_HAS(refusal, "with `adapter=" + (t.out() / "checkpoint-6").string() + " output=NEW` instead of");
     other = s;
     other.lora_targets = {"query"};
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_targets: was unknown, now \"query\"");

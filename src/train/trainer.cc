@@ -161,11 +161,14 @@ class TextProgram final : public TrainProgram {
       opening_.emplace_back("no checkpoint found; starting from the beginning");
       return false;
     }
-    if (!checkpoint->differs.empty())
+    if (!checkpoint->differs.empty()) {
+      const bool adapter = hub::is_adapter(checkpoint->dir);
       fail(ErrorCode::usage,
            "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
-           "with `model={0} output=NEW`{1}",
-           checkpoint->dir.string(), checkpoint->differs);
+           "with `{1}={0} output=NEW`{2}{3}",
+           checkpoint->dir.string(), adapter ? "adapter" : "model",
+           adapter ? " instead of the other LoRA settings" : "", checkpoint->differs);
+    }
     if (!checkpoint->fault.empty()) fail(ErrorCode::bad_model, "{}", checkpoint->fault);
     progress_ = checkpoint->progress;
     seconds_before_ = progress_.seconds;
