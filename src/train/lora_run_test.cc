@@ -142,6 +142,26 @@ TEST(LoraRun, RefusesAHeadOfAnotherSize) {
              "classifier.weight': has shape [2,48], expected [3,48]");
 }
 
+TEST(LoraRun, DoesNotResumeWithAnEditedAdapter) {
+  TinyJob t;
+  fs::copy(model::golden_loras() / "bert_sequence", t.dir / "adapter");
+  t.settings.adapter = (t.dir / "adapter").string();
+  t.settings.save_strategy = Strategy::epoch;
+  t.run();
+  TrainSettings s = t.settings;
+  s.resume_from_checkpoint = "last";
+  EXPECT_EQ(train(s, {}).steps, 12);
+  auto config = json_of(t.dir / "adapter" / hub::kAdapterConfig);
+  config["lora_alpha"] = 32;
+  put_file(t.dir / "adapter" / hub::kAdapterConfig, config.dump());
+  EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(s, {}); }), "\n  adapter_config: was ");
+  const fs::path path = t.out() / "checkpoint-6" / "trainer_state.json";
+  auto state = nlohmann::ordered_json::parse(get_file(path));
+  ASSERT_EQ(state["brim"]["settings"].erase("adapter_config"), 1u);
+  put_file(path, state.dump());
+  EXPECT_EQ(train(s, {}).steps, 12) << "checkpoints of earlier versions do not contain it";
+}
+
 TEST(LoraRun, DoesNotRemoveTheCheckpointItContinues) {
   LoraJob t;
   t.settings.save_strategy = Strategy::epoch;
