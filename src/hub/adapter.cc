@@ -241,12 +241,15 @@ void Adapter::add_other(const std::string& stored, const std::string& name, cons
 
 void Adapter::read(const std::string& stored, int64_t begin, int64_t end, float* out) const {
   const tensor::DType type = *source_->require(stored).dtype;
-  if (type == tensor::DType::f32) {
+  using tensor::DType;
+  if (type != DType::f32 && type != DType::f16 && type != DType::bf16 && type != DType::f64)
+    fail(ErrorCode::bad_model, "{}: unsupported type {}", source_->where(stored), dtype_name(type));
+  if (type == DType::f32) {
     source_->read(stored, begin, end, out);
   } else {
     std::vector<std::byte> raw(static_cast<size_t>((end - begin) * dtype_bytes(type)));
     source_->read(stored, begin, end, raw.data());
-    convert_elements(raw.data(), type, out, tensor::DType::f32, end - begin);
+    convert_elements(raw.data(), type, out, DType::f32, end - begin);
   }
   check_finite({out, static_cast<size_t>(end - begin)}, source_->where(stored));
 }

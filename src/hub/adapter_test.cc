@@ -137,6 +137,16 @@ TEST(Adapter, RejectsValuesThatAreNotFinite) {
   }
 }
 
+TEST(Adapter, RejectsIntegerTensors) {
+  Files f;
+  std::vector<int64_t> whole(6, 1);
+  f.tensors[std::string(kAdapterPrefix) + kModule + ".lora_A.weight"] = {whole.data(), tensor::DType::i64, {2, 3}};
+  const Adapter adapter = f.open();
+  std::vector<float> values(12, 1.0f);
+  const auto apply = [&] { adapter.apply(std::string(kModule) + ".weight", values); };
+  EXPECT_HAS(error_of(ErrorCode::bad_model, apply), "lora_A.weight': unsupported type i64");
+}
+
 TEST(AdapterFuzz, NeverCrashes) {
   drive_fuzz(fuzz_adapter,
              {std::string("\2") + Files().config.dump(), std::string("\0", 1) + R"({"rank_pattern":{"query":0}})",
