@@ -236,7 +236,7 @@
     const hasKey = byId("key").value !== "";
     fill("models", table(["model", "state", "precision", "#own memory", "#tokens per batch", "#texts/s", "#p99 ms", "#keep-alive", ...(hasKey ? [""] : [])], s.models.map((m) =>
       [m.id, m.state, m.precision === "exact" ? "rules" : m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
-        m.keep_alive_s < 0 ? "forever" : duration(m.keep_alive_s), ...(hasKey ? [adminButton(m)] : [])]), "no models"), note(adminResult));
+        m.keep_alive_s < 0 ? "never" : duration(m.keep_alive_s), ...(hasKey ? [adminButton(m)] : [])]), "no models"), note(adminResult));
   }
   function showLadders(s) {
     if (s.ladders.length === 0) return fill("ladders", note("no ladders"));
