@@ -14,8 +14,8 @@
 namespace brim::cli {
 
 void EntityFlags::add_to(CLI::App& app, bool with_nested) {
-  app.add_option("--entities", entities, "find entities of these kinds, separated by commas, with a GLiNER model");
-  app.add_option("--entities-file", entities_file, "file of such kinds, one per line");
+  app.add_option("--entities", entities, "find entities of these types, separated by commas, with a GLiNER model");
+  app.add_option("--entities-file", entities_file, "file of entity types, one per line");
   app.add_option("--threshold", threshold, "entities must score above this, from 0 to 1 (default: 0.5)");
   if (with_nested) app.add_flag("--nested", nested, "allow such entities to contain each other");
 }
