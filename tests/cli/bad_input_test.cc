@@ -40,6 +40,15 @@ TEST_F(BadInput, ReportsSkippedBlankLines) {
   EXPECT_EQ(json_of("s.json").at("blank_lines"), 2);
   put("two.csv", "text\ngood\n");
   EXPECT_EQ(brim({"score", "two.csv", "--model", "vader", "-o", "o.csv"}).err.find("blank"), std::string::npos);
+  put("labelled.csv", "text,label\ngood,positive\n\nbad,negative\n\n\n");
+  const std::vector<std::string> eval = {"eval", "labelled.csv", "--model", "vader"};
+  EXPECT_NE(brim(eval).err.find("3 blank lines skipped\n"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "labelled.csv", "--model", "vader", "--json"})).at("blank_lines"), 3);
+  std::vector<std::string> compare = {"compare", "--models", "vader,tiny", "--device",
+                                      "cpu",     "-q",       "--data",     "one.csv"};
+  EXPECT_NE(must(compare).find("3 rows · 2 blank lines skipped · classes "), std::string::npos);
+  compare.emplace_back("--json");
+  EXPECT_EQ(nlohmann::json::parse(must(compare)).at("blank_lines"), 2);
 }
 
 TEST_F(BadInput, RejectsBareCrLineEnds) {
