@@ -204,7 +204,9 @@ queues: {news: {ladder: sentiment, flush_size: 3}}
 END
 code=0
 "$brim" serve --config "$work/serve.yaml" --check 2>"$work/log" || code=$?
-[ $code -eq 4 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'the server would start, with ' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
+[ $code -eq 4 ] && [ "$(grep -c 'no-such-model' "$work/log")" = 1 ] && grep -q 'missing is unavailable' "$work/log" && grep -q 'the server would start, with 1 warning$' "$work/log" && [ ! -e "$work/state" ] || fail "--check: exit code $code: $(cat "$work/log")"
+"$brim" serve --model vader --model "torn=$work/torn" --model vadr --check 2>"$work/log" && fail "--check accepts missing models"
+[ "$(grep -c 'torn: ' "$work/log")" = 1 ] && grep -q '2 models could not be loaded' "$work/log" && grep -q '^vadr: .*vader' "$work/log" || fail "--check does not name every missing model: $(cat "$work/log")"
 "$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" && grep -q 'vader: vader on cpu, rules' "$work/log" || fail "--check: $(cat "$work/log")"
 "$brim" serve --config "$work/serve.yaml" --check --at "2026-11-23 10:00" 2>"$work/log" || true
 grep -q 'ladder sentiment at 2026-11-23 10:00 UTC: mood (default) instead of missing: ' "$work/log" && grep -q 'source wire: vader (source)' "$work/log" || fail "--at: $(cat "$work/log")"

@@ -40,6 +40,12 @@ std::string path_of(int fd) {
 
 bool gives_name(const std::string& call) { return call == "rename" || call == "link"; }
 
+// A temporary name: it need not survive a power failure.
+bool renamed_later(const std::vector<FileCall>& calls, size_t link) {
+  return std::any_of(calls.begin() + static_cast<std::ptrdiff_t>(link), calls.end(),
+                     [&](const FileCall& c) { return c.call == "rename" && c.path == calls[link].target; });
+}
+
 bool recording() { return active && !inside; }
 
 void note(const char* call, const std::string& path, const std::string& target = "") {
@@ -138,7 +144,7 @@ std::vector<std::string> unsynced(const std::vector<FileCall>& calls, size_t end
         dirty.erase(path);
         lost.insert(c.target + ": named before " + path + " was synced");
       }
-    dirty.insert(parent(c.target));
+    if (c.call != "link" || !renamed_later(calls, i)) dirty.insert(parent(c.target));
   }
   // Removed temporary files need no sync.
   const auto lives = [&](const std::string& path) {
@@ -210,7 +216,9 @@ BRIM_INTERPOSED int linkat(int from_dir, const char* from, int to_dir, const cha
   char unnamed[4096];
   const ssize_t length = brim::recording() ? ::readlink(from, unnamed, sizeof unnamed) : -1;
   const int result = next(from_dir, from, to_dir, to, flags);
-  if (result == 0 && length > 0) brim::note_name(std::string(unnamed, static_cast<size_t>(length)), to);
+  if (result != 0 || !brim::recording()) return result;
+  if (length > 0) brim::note_name(std::string(unnamed, static_cast<size_t>(length)), to);
+  brim::note("link", length > 0 ? to : from, to);
   return result;
 }
 

@@ -40,8 +40,11 @@ struct EvalFlags {
 };
 
 nlohmann::ordered_json to_json(const jobs::Evaluation& e) {
-  nlohmann::ordered_json j = {
-      {"schema_version", 1}, {"rows", e.rows}, {"skipped_rows", e.skipped}, {"precision", e.precision}};
+  nlohmann::ordered_json j = {{"schema_version", 1},
+                              {"rows", e.rows},
+                              {"skipped_rows", e.skipped},
+                              {"blank_lines", e.blank_lines},
+                              {"precision", e.precision}};
   if (e.entities) {
     j["entity_f1"] = e.entities->f1;
     j["entity_precision"] = e.entities->precision;
@@ -166,6 +169,7 @@ int run_eval(EvalFlags f) {
     print_table(e);
   if (!f.json && !f.engine.quiet) {
     const bool rules = model->kind() == ModelKind::rules;
+    if (e.blank_lines > 0) print_stderr("{} skipped\n", format_count(e.blank_lines, "blank line"));
     print_stderr("{} on {} {}\n", model->model(), model->device(), rules ? "(rules)" : "in " + e.precision);
     const std::string trained = rules ? "" : trained_in(model->model());
     if (!trained.empty() && trained != e.precision)

@@ -227,7 +227,8 @@ int run_serve(ServeFlags f, CLI::App& app) {
   serve::ServerOptions options = options_of(f);
   serve::require_allowed(options);  // before models are loaded
   OpenModels open = open_models(f, config);
-  const std::vector<std::string> lines = describe_models(open, config);
+  if (!f.check) warn_of_faults(open, config);  // check_server() reports them as warnings of the server
+  const std::vector<std::string> lines = describe_models(open);
   options.models = open.models;
   const auto asked = add_reopening(options, std::move(open));
   if (!f.adapters_root.empty()) add_adapter_loading(options, asked, f, base_of_adapters(config));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "hub/model_dir.h"
 #include "serve/zero_shot.h"
 
@@ -71,8 +72,20 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
 
 std::string all_faults(const std::vector<serve::ServedModel>& models) {
   std::vector<std::string> faults;
-  for (const serve::ServedModel& model : models) faults.push_back(model.name + ": " + model.fault);
+  for (const serve::ServedModel& model : models)
+    if (!model.fault.empty()) faults.push_back(model.name + ": " + model.fault);
   return fmt::to_string(fmt::join(faults, "\n"));
+}
+
+// For --check: throws if a model failed that is not a rung, which a ladder would replace. Names all failed models.
+void refuse_faults(const OpenModels& open, const serve::ServeConfig& config,
+                   const std::vector<std::optional<Error>>& errors) {
+  const auto failed = std::count_if(errors.begin(), errors.end(), [](const auto& error) { return error.has_value(); });
+  for (size_t m = 0; m < errors.size(); ++m) {
+    if (!errors[m] || is_rung(config, open.models[m].name)) continue;
+    if (failed == 1) throw *errors[m];
+    fail(errors[m]->code(), "{} could not be loaded: {}", format_count(failed, "model"), all_faults(open.models));
+  }
 }
 
 }  // namespace
@@ -125,9 +138,9 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
     add_model(open, f, {.name = model.name, .path = model.id}, f.pooling);
   }
   open.options.resize(open.models.size());
-  std::optional<Error> first_fault;
+  std::vector<std::optional<Error>> errors(open.models.size());
   // Tries each model that has not failed. Usage errors and missing devices are configuration errors and abort startup,
-  // as does any error with --check; members of a ladder may fail either way.
+  // except for members of a ladder. --check collects all errors.
   const auto try_each = [&](bool opens, const std::function<void(size_t)>& call) {
     for (size_t m = 0; m < open.models.size(); ++m) {
       if (!open.models[m].fault.empty()) continue;
@@ -135,9 +148,9 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
         call(m);
       } catch (const Error& error) {
         const bool asked_wrongly = error.code() == ErrorCode::usage || error.code() == ErrorCode::device_lost;
-        const bool mistaken = f.check || (opens && asked_wrongly);
+        const bool mistaken = opens && asked_wrongly && !f.check;
         if (open.models.size() == 1 || (mistaken && !is_rung(config, open.models[m].name))) throw;
-        if (!first_fault) first_fault = error;
+        errors[m] = error;
         open.models[m].fault = error.what();
         open.options[m] = {};
       }
@@ -151,7 +164,7 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
       places.push_back(m);
       add_tagger(open, open.models[m], options.emplace_back(open.options[m]));
     }
-    if (places.empty()) fail(first_fault->code(), "no model could be loaded: {}", all_faults(open.models));
+    if (places.empty()) fail(errors.front()->code(), "no model could be loaded: {}", all_faults(open.models));
     const auto scorers = open_together(options);
     for (size_t i = 0; i < places.size(); ++i) open.models[places[i]].scorer = scorers[i];
   };
@@ -164,18 +177,24 @@ OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config) {
   } catch (const Error&) {  // find out which one
     if (open.models.size() == 1) throw;
     try_each(true, [&](size_t m) { Scorer::open(open.options[m]); });
+    if (f.check) refuse_faults(open, config, errors);
     open_all();
   }
+  if (f.check) refuse_faults(open, config, errors);
   return open;
 }
 
-std::vector<std::string> describe_models(const OpenModels& open, const serve::ServeConfig& config) {
-  std::vector<std::string> lines;
+void warn_of_faults(const OpenModels& open, const serve::ServeConfig& config) {
   for (const serve::ServedModel& m : open.models)
     if (m.scorer == nullptr)
       log_warning("{} is not available{}: {}", m.name,
                   &m == &open.models[0] && config.ladders.empty() ? ", requests without a model get 503" : "", m.fault);
-    else
+}
+
+std::vector<std::string> describe_models(const OpenModels& open) {
+  std::vector<std::string> lines;
+  for (const serve::ServedModel& m : open.models)
+    if (m.scorer != nullptr)
       lines.push_back(fmt::format("{}: {} on {}, {}{}", m.name, m.id, m.scorer->device(),
                                   m.scorer->kind() == ModelKind::rules ? "rules" : m.scorer->precision(),
                                   !m.base.empty()    ? fmt::format("; adapter of {}", m.base)

@@ -40,10 +40,11 @@ struct OpenModels {
   SharedEncoders encoders;
 };
 
-// Models that cannot be opened have a fault and no scorer; if none can, startup fails.
+// Models that cannot be opened have a fault and no scorer; if none can, startup fails. With --check, only rungs of
+// ladders may have a fault.
 OpenModels open_models(const ServeFlags& f, const serve::ServeConfig& config);
-// One line per open model; warns of the others.
-std::vector<std::string> describe_models(const OpenModels& open, const serve::ServeConfig& config);
+void warn_of_faults(const OpenModels& open, const serve::ServeConfig& config);
+std::vector<std::string> describe_models(const OpenModels& open);  // one line per open model
 // Opens models again from their settings. Used only on the administration thread.
 std::shared_ptr<OpenModels> add_reopening(serve::ServerOptions& options, OpenModels open);
 // Allows adapters of this model to be added while the server runs. `f` must outlive the server.

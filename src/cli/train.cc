@@ -21,6 +21,7 @@
 #include "report/train_report.h"
 #include "train/checkpoint.h"
 #include "train/settings.h"
+#include "train/step_reporter.h"
 #include "train/trainer.h"
 
 namespace brim::cli {
@@ -56,12 +57,9 @@ std::vector<std::string> read_settings(const TrainFlags& f, train::TrainSettings
 }
 
 void print_summary(const train::TrainSettings& settings, const train::TrainOutcome& outcome) {
-  const double seconds = std::max(1e-9, outcome.seconds);
-  print_stderr("{} in {}{} · {} rows/s · {} tokens/s\n", format_count(outcome.own_steps, "step"),
-               format_duration(outcome.seconds),
+  print_stderr("{} in {}{} · {}\n", format_count(outcome.own_steps, "step"), format_duration(outcome.seconds),
                outcome.own_steps < outcome.steps ? fmt::format(" ({} in total)", format_count(outcome.steps)) : "",
-               format_count(static_cast<int64_t>(static_cast<double>(outcome.samples) / seconds)),
-               format_si(static_cast<double>(outcome.tokens) / seconds));
+               train::speed_text(outcome.samples, outcome.tokens, outcome.seconds));
   print_stderr("time {}\n", to_text(outcome.time));
   print_stderr(
       "device busy {:.1f} % of the steps{} · memory planned {} of {}, {} {}\nlimited by: {}\n",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/test_files.h"
 #include "brim/brim.h"
@@ -96,6 +97,70 @@ TEST_F(NotFinite, FailsPairs) {
   expect_failed(rows.errors[1].second);
   expect_failed(scorer->submit({.text = "w5", .pair = "w7"}).get().error);
   EXPECT_FALSE(scorer->submit({.text = "w5", .pair = "w6"}).get().error);
+}
+
+TEST_F(NotFinite, FailsTextsAndLabelsOfZeroShot) {
+  const ScorerOptions o = damaged("bert_pair");
+  const std::filesystem::path file = std::filesystem::path(o.model) / "config.json";
+  nlohmann::json config = nlohmann::json::parse(get_file(file));
+  config["id2label"] = {{"0", "contradiction"}, {"1", "neutral"}, {"2", "entailment"}};
+  config.erase("label2id");
+  put_file(file, config.dump());
+  const auto scorer = Scorer::open(o);
+  const auto sound = scorer->prepare_labels({.labels = {"w10", "w30"}});
+  const Predictions rows = scorer->classify(texts_, *sound);
+  ASSERT_EQ(rows.errors.size(), 1u);
+  EXPECT_EQ(rows.errors[0].first, 1u);
+  expect_failed(rows.errors[0].second);
+  EXPECT_FALSE(scorer->submit({.text = texts_[0], .zero_shot = sound}).get().error);
+  expect_failed(scorer->submit({.text = texts_[1], .zero_shot = sound}).get().error);
+  const auto one_label = scorer->prepare_labels({.labels = {"w10", "w7"}});
+  EXPECT_EQ(scorer->classify(texts_, *one_label).errors.size(), texts_.size());
+  expect_failed(scorer->submit({.text = texts_[0], .zero_shot = one_label}).get().error);
+}
+
+std::filesystem::path copied_gliner(const std::filesystem::path& to, const std::string& name) {
+  std::filesystem::copy(std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/gliner" / name, to / name,
+                        std::filesystem::copy_options::recursive);
+  return to / name;
+}
+
+TEST_F(NotFinite, FailsEntitiesByLabel) {
+  for (const std::string name : {"span_rnn", "bi_span"}) {
+    SCOPED_TRACE(name);
+    const auto dir = copied_gliner(temp_.path(), name);
+    const auto pieces = nlohmann::json::parse(get_file(dir / "tokenizer.json"))["model"]["vocab"];
+    size_t letter = 0;
+    while (letter < pieces.size() && pieces[letter][0] != "q") ++letter;
+    hub::edit_weight(dir, "token_rep_layer.bert_layer.model.embeddings.word_embeddings.weight", letter * 24, kNan);
+    const auto scorer = Scorer::open(cpu_options(dir));
+    const auto labels = scorer->prepare_entities({{"person"}, 0.0f, false});
+    const std::vector<std::string_view> texts = {"Ada lives", "Ada quotes", "Ada in London"};
+    const Predictions rows = scorer->classify(texts, *labels);
+    ASSERT_EQ(rows.errors.size(), 1u);
+    EXPECT_EQ(rows.errors[0].first, 1u);
+    expect_failed(rows.errors[0].second);
+    EXPECT_TRUE(rows.entities[1].empty());
+    EXPECT_FALSE(rows.entities[0].empty());
+    EXPECT_FALSE(scorer->submit({.text = texts[0], .zero_shot = labels}).get().error);
+    expect_failed(scorer->submit({.text = texts[1], .zero_shot = labels}).get().error);
+  }
+}
+
+// A label without a finite vector would match nothing, and its entities would be missing without an error.
+TEST_F(NotFinite, FailsLabelsOfBiEncoders) {
+  const auto dir = copied_gliner(temp_.path(), "bi_span");
+  const auto words = nlohmann::json::parse(get_file(dir / "labels_tokenizer/tokenizer.json"))["model"]["vocab"];
+  hub::edit_weight(dir, "token_rep_layer.labels_encoder.model.embeddings.word_embeddings.weight",
+                   words["bank"].get<size_t>() * 12, kNan);
+  const auto scorer = Scorer::open(cpu_options(dir));
+  EXPECT_HAS(error_of(ErrorCode::bad_model,
+                      [&] {
+                        scorer->prepare_entities({{"person", "bank"}, 0.5f, false});
+                      }),
+             "the model's output is not finite");
+  const auto labels = scorer->prepare_entities({{"person"}, 0.5f, false});
+  EXPECT_FALSE(scorer->submit({.text = "Ada in London", .zero_shot = labels}).get().error);
 }
 
 // The maximum over all windows would hide the NaN of one window.

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
+#include <vector>
 
 #include "base/test_files.h"
 #include "base/test_syscalls.h"
@@ -41,9 +43,16 @@ TEST(AtomicFile, AppearsOnlyWhenCommitted) {
 
 TEST(AtomicFile, SyncsContentBeforeAndDirectoryAfterTheRename) {
   const TempDir dir;
-  for (const size_t bytes : {size_t{3}, size_t{1} << 20}) {  // buffered and written directly
+  const std::vector<std::function<void(const std::string&)>> ways = {
+      [&](const std::string& text) { write_file_atomically(dir / "out", text); },
+      [&](const std::string& text) {
+        AtomicFile file(dir / "out");
+        file.write(text);
+        file.commit();
+      }};
+  for (size_t way = 0; way < 4; ++way) {
     const SyscallLog log;
-    write_file_atomically(dir / "out", std::string(bytes, 'x'));
+    ways[way / 2](std::string(way % 2 == 0 ? 3 : 1 << 20, 'x'));  // AtomicFile buffers only short texts
     const auto calls = log.calls();
     const size_t renamed = find_call(calls, "rename", (dir / "out").string());
     ASSERT_LT(renamed, calls.size());
@@ -52,6 +61,27 @@ TEST(AtomicFile, SyncsContentBeforeAndDirectoryAfterTheRename) {
     EXPECT_EQ(unsynced(calls, renamed, dir.path().string()), std::vector<std::string>{});
     EXPECT_LT(find_call(calls, "fsync", dir.path().string(), renamed), calls.size());
     EXPECT_EQ(unsynced(calls, calls.size(), dir.path().string()), std::vector<std::string>{});
+  }
+}
+
+// Checks the log of the tests: linkat() names a file as rename() does.
+TEST(AtomicFile, LogReportsUnnamedFileLinkedBeforeItIsSynced) {
+  const TempDir dir;
+  for (const bool synced : {false, true}) {
+    const SyscallLog log;
+    const int unnamed = ::open(dir.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (unnamed < 0) GTEST_SKIP() << "this file system has no unnamed files";
+    EXPECT_EQ(::write(unnamed, "x", 1), 1);
+    if (synced) ::fsync(unnamed);
+    const fs::path made = dir / (synced ? "synced" : "not synced");
+    const std::string source = "/proc/self/fd/" + std::to_string(unnamed);
+    EXPECT_EQ(::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, made.c_str(), AT_SYMLINK_FOLLOW), 0);
+    ::fsync(unnamed);  // too late
+    EXPECT_EQ(::rename(made.c_str(), (dir / "out").c_str()), 0);
+    ::close(unnamed);
+    std::vector<std::string> expected = {dir.path().string()};
+    if (!synced) expected.push_back(made.string() + ": named before " + made.string() + " was synced");
+    EXPECT_EQ(unsynced(log.calls(), SIZE_MAX, dir.path().string()), expected);
   }
 }
 

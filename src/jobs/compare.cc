@@ -149,6 +149,7 @@ Comparison compare_models(const std::vector<ModelRun>& runs, const std::vector<s
                           double max_loss) {
   if (runs.size() < 2) fail(ErrorCode::usage, "brim compare: at least two models are required");
   Comparison c;
+  c.blank_lines = runs[0].blank_lines;
   std::vector<std::string> names;
   std::vector<std::vector<std::string>> labels;
   for (const ModelRun& run : runs) {
@@ -219,8 +220,10 @@ double parse_share(const std::string& text) {
 std::string to_text(const Comparison& c) {
   size_t width = 8;
   for (const ModelResult& m : c.models) width = std::max(width, m.name.size());
-  std::string out =
-      fmt::format("{} · classes {}\n{}\n", format_count(c.rows, "row"), fmt::join(c.labels, ", "), classes_text(c));
+  const std::string skipped =
+      c.blank_lines > 0 ? fmt::format(" · {} skipped", format_count(c.blank_lines, "blank line")) : "";
+  std::string out = fmt::format("{}{} · classes {}\n{}\n", format_count(c.rows, "row"), skipped,
+                                fmt::join(c.labels, ", "), classes_text(c));
   const bool labelled = !c.expected.empty(), shared = c.models[0].shared_accuracy.has_value();
   out += fmt::format("{:<{}} ", "model", width);
   if (labelled) out += fmt::format("{:>9} {:>9} {:>9} ", "accuracy", "macro F1", "recall");
@@ -268,6 +271,7 @@ std::string to_json(const Comparison& c) {
   json j = {{"schema_version", 1},     {"rows", c.rows},         {"labels", c.labels},
             {"models", json::array()}, {"pairs", json::array()}, {"disagreements", c.disagreements().size()},
             {"max_loss", c.max_loss},  {"rule", c.rule},         {"shared_labels", c.shared}};
+  j["blank_lines"] = c.blank_lines;
   j["shared_rows"] = c.expected.empty() ? json(nullptr) : json(c.shared_rows);
   j["recommended"] = c.expected.empty() ? json(nullptr) : json(c.models[c.recommended].name);
   for (const ModelResult& m : c.models) {

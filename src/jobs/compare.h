@@ -34,6 +34,7 @@ struct ModelRun {
   monitor::RunRecord record;
   std::vector<std::string> labels;  // the model's own names
   std::vector<int32_t> predicted;   // index into `labels`, one per row
+  int64_t blank_lines = 0;          // skipped lines of the files
 };
 
 struct ClassErrors {
@@ -57,7 +58,7 @@ struct PairResult {
 };
 
 struct Comparison {
-  int64_t rows = 0;
+  int64_t rows = 0, blank_lines = 0;
   std::vector<std::string> labels;  // union over all models, in the spelling of the first model that has the class
   std::vector<std::string> shared;  // labels that every model has
   int64_t shared_rows = 0;          // rows with such a label

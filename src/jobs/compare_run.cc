@@ -105,6 +105,7 @@ ModelRun run_model(const CompareSpec& f, const ComparedModel& compared, const st
       },
       options);
   if (f.stop != nullptr && *f.stop) fail(ErrorCode::interrupted, "interrupted");
+  run.blank_lines = reader.blank_lines();
   run.record = engine::record_of(*model, report.models[0]);
   run.record.load_seconds = load_seconds;
   return run;

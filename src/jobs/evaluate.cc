@@ -219,7 +219,9 @@ Evaluation evaluate(Scorer& model, const EvalRequest& r) {
         if (r.progress) r.progress(now.rows);
       },
       pipeline);
-  return evaluator.finish();
+  Evaluation e = evaluator.finish();
+  e.blank_lines = reader.blank_lines();
+  return e;
 }
 
 }  // namespace brim::jobs

@@ -25,6 +25,7 @@ struct EvalRequest {
 
 struct Evaluation {
   int64_t rows = 0, skipped = 0;
+  int64_t blank_lines = 0;  // skipped lines of csv, tsv and jsonl files; not rows
   std::string precision;
   std::vector<std::string> labels;
   std::vector<int32_t> expected,

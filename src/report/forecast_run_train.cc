@@ -15,6 +15,7 @@
 #include "io/atomic_file.h"
 #include "report/forecast_run.h"
 #include "report/roll_report.h"
+#include "train/disk_space.h"
 
 namespace brim::report {
 
@@ -239,6 +240,17 @@ void check_output(const ForecastSettings& s) {
     fail(ErrorCode::cannot_write, Remedy{"set another directory as `output`"}, "{}: not empty", s.output);
 }
 
+// The model is written after the training, which a full disk would waste.
+void require_disk_space(const ForecastSettings& s, const forecast::NbeatsModel& model) {
+  train::DiskNeed need;
+  for (const forecast::NbeatsLane& lane : model.lanes)
+    need.model_bytes += 4 * nbeats_layout(lane_shape(model, lane)).elements;  // written as f32
+  std::error_code ec;
+  std::filesystem::path dir = std::filesystem::absolute(s.output, ec);  // created later
+  while (dir.has_relative_path() && !std::filesystem::exists(dir, ec)) dir = dir.parent_path();
+  train::check_disk_space(dir, need);
+}
+
 // The model given with `from`, whose shape the settings take.
 forecast::NbeatsModel open_base(ForecastSettings& s) {
   std::error_code ec;
@@ -354,6 +366,7 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
   if (continued && !steps_given) s.max_steps = std::max<int64_t>(1, s.max_steps / kFurtherShare);
   if (continued) log_unknown_categories(base.covariates, store);
   forecast::NbeatsModel model = continued ? continued_ensemble(s, store, std::move(base)) : ensemble_of(s, store);
+  require_disk_space(s, model);
   forecast::EnsembleDevice on(s);
   const int64_t used_before = used_memory(on);
   context.observer.opened("forecast train", s, on);

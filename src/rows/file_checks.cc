@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "rows/row_reader.h"
 
 namespace brim::rows {
 namespace {
@@ -115,6 +116,11 @@ std::string why_other_encoding(std::string_view head) {
                                         lines, first + 1, static_cast<unsigned char>(head[first]));
   if (control * 50 > head.size()) return fmt::format("is not a UTF-8 text file: {}", where);
   return fmt::format("is not UTF-8: {}; if it is Latin-1 or Windows-1252, convert it first: {}", where, kConvert);
+}
+
+std::optional<char> excel_separator(std::string_view line) {
+  if (line.size() > 2 && line.starts_with('"') && line.ends_with('"')) line = line.substr(1, line.size() - 2);
+  return line.size() == 5 && line.starts_with("sep=") ? parse_delimiter(line.substr(4)) : std::nullopt;
 }
 
 std::string why_bare_cr(std::string_view line) {

@@ -2,6 +2,7 @@
 // Rejects inputs and outputs that are certainly mistakes, such as binary files, other encodings or an output that
 // overwrites an input. Does not validate whole files: most checks look at the first bytes only.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ std::string why_other_encoding(std::string_view head);
 // Detects input of a single line that contains CR characters: a file with classic Mac OS line ends, which would be read
 // as one text. `line` is that line, or the start of a file. Returns an empty string otherwise.
 std::string why_bare_cr(std::string_view line);
+
+// The delimiter of Excel's first line, "sep=;", optionally in quotes; empty for any other line.
+std::optional<char> excel_separator(std::string_view line);
 
 // Describes the first ill-formed byte of a row and the fix; empty if the row is valid UTF-8.
 std::string why_not_utf8(std::string_view row);

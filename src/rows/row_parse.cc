@@ -50,12 +50,9 @@ void RowReader::check_same_header() {
 
 // Excel's "sep=;" before the header: sets the delimiter, unless an option has set it.
 bool RowReader::is_separator_line(std::string_view line) {
-  if (line.size() > 2 && line.starts_with('"') && line.ends_with('"')) line = line.substr(1, line.size() - 2);
-  if (lines_ != 1 || !line.starts_with("sep=")) return false;
-  const std::optional<char> delimiter = parse_delimiter(line.substr(4));
-  if (!delimiter || line.size() != 5) return false;
-  if (options_.delimiter == 0) schema_.dialect.delimiter = *delimiter;
-  return true;
+  const std::optional<char> delimiter = lines_ == 1 ? excel_separator(line) : std::nullopt;
+  if (delimiter && options_.delimiter == 0) schema_.dialect.delimiter = *delimiter;
+  return delimiter.has_value();
 }
 
 CsvRecord RowReader::read_header() {

@@ -75,6 +75,9 @@ bool SeriesFileReader::next() {
 
 void SeriesFileReader::choose_delimiter(std::string_view path) {
   dialect_.delimiter = options_.delimiter;
+  const std::optional<char> separator = excel_separator(bare_field(stream_.first_line()));
+  if (std::string_view line; separator) stream_.next_line(line);
+  if (dialect_.delimiter == 0) dialect_.delimiter = separator.value_or('\0');
   if (dialect_.delimiter != 0) return;
   if (row_format_of(path) == RowFormat::tsv) {
     dialect_.delimiter = '\t';

@@ -51,7 +51,7 @@ class SeriesFileReader {
   [[noreturn]] void refuse(const std::string& what, const std::string& remedy = "") const;
   [[noreturn]] void refuse_empty() const;
   bool next();
-  void choose_delimiter(std::string_view path);
+  void choose_delimiter(std::string_view path);  // skips Excel's line "sep=;"
   void take_fields(std::vector<std::string>& into);
   // Whether the first record names columns. "id,1,2,3" does; "H1,605,586" and "0.78,1.61" do not.
   bool has_header() const;

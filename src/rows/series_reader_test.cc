@@ -83,6 +83,20 @@ TEST(SeriesReader, SelectsColumnsByName) {
   EXPECT_EQ(shown(read("sold,week,shop\n1,2015-01-05,x\n2,2015-01-12,x\n", renamed)), "long W | x 2015-01-05: 1 2");
 }
 
+TEST(SeriesReader, ExcelSeparatorLineSetsTheDelimiter) {
+  const std::string rows = "unique_id;ds;y\na,b;2016-07-01;1\na,b;2016-07-02;2\n";
+  const std::string want = "long D | a,b 2016-07-01: 1 2";
+  for (const char* first : {"sep=;\n", "sep=;\r\n", "\"sep=;\"\n", "\xEF\xBB\xBFsep=;\n"})
+    EXPECT_EQ(shown(read(first + rows)), want) << first;
+  EXPECT_EQ(shown(read("sep=,\na;b;c,y\n1,2\n3,4\n")), "columns index | a;b;c 1: 1 3 | y 1: 2 4")
+      << "although semicolons are more frequent";
+  SeriesReaderOptions options;
+  options.delimiter = ';';  // the option wins
+  EXPECT_EQ(shown(read("sep=,\n" + rows, options)), want);
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read("sep=;\nunique_id;ds;y\nA;2016-07-01;x\n"); }), "line 3");
+  EXPECT_HAS(error_of(ErrorCode::bad_data, [] { read("sep=;\n"); }), "is empty");
+}
+
 TEST(SeriesReader, MasksFillsOrRejectsGaps) {
   const std::string text =
       "unique_id,ds,y\nA,2016-07-01 00:00,1\nA,2016-07-01 01:00,2\nA,2016-07-01 04:00,5\nA,2016-07-01 05:00,6\n";

@@ -110,6 +110,16 @@ TEST_F(AdmissionTest, RejectsClientByItsOwnWaitingTexts) {
   EXPECT_FALSE(Json::parse(answer.body).contains("queue_ms")) << "no wait was compared";
 }
 
+TEST_F(AdmissionTest, ReportsFractionalLimit) {
+  ServerOptions o = odd();
+  o.max_queue_ms = 1.6;
+  start(std::move(o));
+  odd_->waits[std::hash<std::string_view>()("127.0.0.1")] = {1, 0.0017, 0.0017};
+  const Json json = Json::parse(post("/predict", R"({"inputs":"a"})").body);
+  EXPECT_EQ(json["queue_ms"], 2);
+  EXPECT_EQ(json["limit_ms"], 1.6);
+}
+
 TEST_F(AdmissionTest, ReportsUnboundedWait) {
   start(odd());
   odd_->waits[std::hash<std::string_view>()("127.0.0.1")] = {1, HUGE_VAL, HUGE_VAL};

@@ -120,10 +120,11 @@ void Dispatcher::refuse_if_full(const Call& call) const {
 }
 
 Refusal Dispatcher::overloaded(double wait, double limit, double retry_seconds) {
-  // Rounded up, so that `queue_ms` is above `limit_ms`; JSON has no infinity.
+  // `queue_ms` is rounded up and `limit_ms` is not rounded, so that the former is larger; JSON has no infinity. Ten
+  // digits hide the rounding error of seconds in milliseconds.
   const double wait_ms = std::min(std::ceil(wait * 1e3), 1e12);
   return {429, "Overloaded", "Model is overloaded", retry_after(retry_seconds),
-          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.0f}", wait_ms, limit * 1e3)};
+          fmt::format(",\"queue_ms\":{:.0f},\"limit_ms\":{:.10g}", wait_ms, limit * 1e3)};
 }
 
 std::nullopt_t Dispatcher::score(Call& call, const RequestOptions& options, const std::vector<std::string_view>& texts,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Responses are sent after the data they acknowledge is on disk: order of writes, syncs and responses.
+// Responses are sent after the data they acknowledge is on disk: order of writes, syncs and responses. Damage of that
+// data is reported.
 #include "base/test_syscalls.h"
 #include "serve/service_fixture.h"
 
@@ -8,10 +9,10 @@ namespace {
 
 class Durability : public ServiceTest {
  protected:
-  void start_with_queue() {
+  void start_with_queue(int flush_size = 2) {
     ServerOptions o = serving("vader", Scorer::open({.model = "vader"}));
     o.state_dir = state_.string();
-    o.queues.push_back({.name = "news", .model = "vader", .flush_size = 2});
+    o.queues.push_back({.name = "news", .model = "vader", .flush_size = flush_size});
     start(std::move(o));
   }
   // All data written for a response with this status is synced before it is sent, and some was written.
@@ -55,6 +56,29 @@ TEST_F(Durability, SyncsNewJournalAndDirectoriesBeforeFirstResponse) {
   const auto calls = log.calls();
   EXPECT_LT(find_call(calls, "mkdir", "/queues"), calls.size());
   expect_durable_answer(log, "202", "news.journal");
+}
+
+TEST_F(Durability, DamagedJournalDegradesHealth) {
+  start_with_queue(10);
+  for (const char* text : {"first", "second", "third"})
+    EXPECT_EQ(post("/queues/news/score_or_queue", Json{{"text", text}}.dump()).status, 202);
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "ok");
+  server_.reset();
+  const auto journal = state_ / "queues/news.journal";
+  std::string bytes = get_file(journal);
+  const size_t at = bytes.find("second");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] ^= 1;
+  put_file(journal, bytes);
+
+  start_with_queue(10);
+  const RawAnswer answer = get("/health");
+  EXPECT_EQ(answer.status, 200) << "the other items are served";
+  const Json health = Json::parse(answer.body);
+  EXPECT_EQ(health["status"], "degraded");
+  EXPECT_EQ(health["warnings"],
+            Json::array({"queue news: 1 damaged record in its journal; stop the server and run `brim queue repair`"}));
+  EXPECT_EQ(good("/queues/news/flush_and_apply", "{}")["items"].size(), 2u);
 }
 
 TEST_F(Durability, SyncsJobBeforeResponse) {

@@ -25,13 +25,13 @@ void GateQueue::measure(const std::stop_token& stop, bool repeat, const Cache& c
     lock.unlock();
     {
       const std::stop_callback ending(stop, [&measuring] { measuring.request_stop(); });
-      measure_one(ladder, cache, measuring.get_token());
+      measure_one(ladder, cache, measuring.get_token(), repeat);
     }
     lock.lock();
   }
 }
 
-void GateQueue::measure_one(Ladder& ladder, const Cache& cache, const std::stop_token& stop) {
+void GateQueue::measure_one(Ladder& ladder, const Cache& cache, const std::stop_token& stop, bool warns) {
   const std::string& name = ladder.rules().name;
   std::vector<std::string> faults;
   try {
@@ -42,7 +42,8 @@ void GateQueue::measure_one(Ladder& ladder, const Cache& cache, const std::stop_
     if (stop.stop_requested()) return measure_again(ladder.rules().rungs.front().model);
     faults.push_back(fmt::format("ladder {}: cannot measure the gate: {}", name, error.what()));
   }
-  for (const std::string& fault : faults) log_warning("{}", fault);
+  if (warns)
+    for (const std::string& fault : faults) log_warning("{}", fault);
   for (const RungView& rung : ladder.view(std::time(nullptr)).rungs)
     if (rung.gate.figures)
       log_info("ladder {}: {} {}: {}", name, rung.model, verdict_name(rung.gate.verdict), rung.gate.why);

@@ -22,8 +22,8 @@ class GateQueue {
       : ladders_(ladders), models_(std::move(models)) {}
 
   // Measures what the ladders' rungs lose in accuracy; load does not select a rung before that. One thread. With
-  // `repeat`, repeats for every loaded or replaced model until stopped. `cache` returns the directory of results, and
-  // is called before each measurement; empty: none.
+  // `repeat`, repeats for every loaded or replaced model until stopped, and logs faults. `cache` returns the results
+  // directory, and is called before each measurement; empty: none.
   using Cache = std::function<std::filesystem::path()>;
   void measure(const std::stop_token& stop, bool repeat, const Cache& cache);
   void measure_again(const std::string& model);  // for ladders that contain it
@@ -32,7 +32,7 @@ class GateQueue {
   std::vector<std::string> faults() const;
 
  private:
-  void measure_one(Ladder& ladder, const Cache& cache, const std::stop_token& stop);
+  void measure_one(Ladder& ladder, const Cache& cache, const std::stop_token& stop, bool warns);
 
   const std::vector<std::shared_ptr<Ladder>>& ladders_;
   const GateModels models_;

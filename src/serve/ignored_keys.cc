@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +46,9 @@ const Keys kTokenize = {"inputs", "add_special_tokens", "prompt_name"};
 const Keys kHuggingFace = {"inputs", "parameters", "function_to_apply"};
 const Keys kQueue = {"text", "item", "source", "items", "candidate_labels", "hypothesis_template", "multi_label"};
 const Keys kFlush = {"source", "items", "candidate_labels", "hypothesis_template", "multi_label"};
+const Keys kQueueItem = {"text", "item", "source"};
 
+constexpr std::string_view kFlushPath = "/queues/{queue}/flush_and_apply";
 const RouteKeys kRoutes[] = {{"/predict", true, kInputs},
                              {"/classify", true, kClassify},
                              {"/embed", true, kEmbed},
@@ -62,7 +65,7 @@ const RouteKeys kRoutes[] = {{"/predict", true, kInputs},
                              {"/invocations", true, kAnyTask},
                              {"/models/*", true, kHuggingFace},
                              {"/queues/{queue}/score_or_queue", false, kQueue},
-                             {"/queues/{queue}/flush_and_apply", false, kFlush}};
+                             {kFlushPath, false, kFlush}};
 
 bool contains(const Keys& keys, std::string_view key) { return std::ranges::find(keys, key) != keys.end(); }
 
@@ -72,6 +75,18 @@ void append_name(std::string& out, std::string_view prefix, std::string_view key
   if (!out.empty()) out += ", ";
   out += prefix;
   for (const char c : key.substr(0, kMaxNameBytes)) out += c > 0x20 && c < 0x7F && c != ',' ? c : '?';
+}
+
+// Appends unknown keys of a queue's `items`, each once. The keys of a flush entry without an `item` object are free,
+// because it is the item itself.
+void append_item_keys(std::string& out, const nlohmann::json& items, bool flush) {
+  std::set<std::string_view> keys;
+  for (const nlohmann::json& entry : items) {
+    if (!entry.is_object() || (flush && !(entry.contains("item") && entry.at("item").is_object()))) continue;
+    for (const auto& part : entry.items())
+      if (!contains(kQueueItem, part.key())) keys.insert(part.key());
+  }
+  for (const std::string_view key : keys) append_name(out, "items.", key);
 }
 
 }  // namespace
@@ -88,6 +103,8 @@ std::string ignored_keys(std::string_view route_path, const nlohmann::json& body
         if (!contains(kParameters, parameter.key()) &&
             !(route->path == "/models/*" && contains(kZeroShot, parameter.key())))
           append_name(ignored, "parameters.", parameter.key());
+    } else if (key == "items" && value.is_array()) {
+      append_item_keys(ignored, value, route->path == kFlushPath);
     }
   }
   return ignored;

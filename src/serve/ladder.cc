@@ -161,7 +161,9 @@ std::string Ladder::blocked_spill(size_t active) const {
 
 void Ladder::report_fault(const std::string& model, const std::string& fault) {
   const std::lock_guard lock(mutex_);
-  rungs_[index_of(model, "report")].fault = fault;
+  Rung& rung = rungs_[index_of(model, "report")];
+  rung.fault = fault;
+  if (!fault.empty()) rung.spilling = false;  // no request reaches it, so update_load() would never end its overload
 }
 
 void Ladder::report_gate(const std::string& model, const std::optional<GateFigures>& figures,

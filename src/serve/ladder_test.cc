@@ -156,6 +156,10 @@ TEST_F(LadderTest, OverloadEndsWithoutRequest) {
   EXPECT_TRUE(update()) << "at least five seconds";
   ns += 5 * kSecond;
   EXPECT_FALSE(update());
+  waits["distil"] = 300;
+  EXPECT_EQ(chosen({}), "tiny load");
+  ladder.report_fault("distil", "gone");
+  EXPECT_FALSE(ladder.view(kOpen).rungs[1].spilling) << "a failed model is not overloaded";
 }
 
 TEST_F(LadderTest, ReplacedModelRequiresNewMeasurement) {

@@ -203,21 +203,25 @@ TEST_F(ServiceTest, AccessLogHasModelAndTextsOfQueuesAndJobs) {
 }
 
 TEST_F(ServiceTest, ReportsMissingModelOnce) {
-  ServerOptions o = tiny();
-  ServedModel gone;
-  gone.name = gone.id = "gone";
-  gone.fault = "gone: no such directory";
-  o.models.push_back(std::move(gone));
   put_file(temp_.path() / "gate.csv", "text,label\nso good,positive\nso bad,negative\n");
-  LadderRules rules;
-  rules.name = "mood";
-  rules.rungs = {{"vader", {}}, {"gone", {}}};
-  rules.gate.data = (temp_.path() / "gate.csv").string();
-  rules.gate.text = "text";
-  rules.gate.label = "label";
-  o.ladders = {std::make_shared<Ladder>(rules)};
-  Server server(std::move(o));
-  EXPECT_EQ(server.check(), std::vector<std::string>{"ladder mood: gone is unavailable: gone: no such directory"});
+  for (const auto& [first, second] : {std::pair("vader", "gone"), std::pair("gone", "vader")}) {
+    ServerOptions o = tiny();
+    ServedModel gone;
+    gone.name = gone.id = "gone";
+    gone.fault = "gone: no such directory";
+    o.models.push_back(std::move(gone));
+    LadderRules rules;
+    rules.name = "mood";
+    rules.rungs = {{first, {}}, {second, {}}};  // the others are compared with the first
+    rules.gate.data = (temp_.path() / "gate.csv").string();
+    rules.gate.text = "text";
+    rules.gate.label = "label";
+    o.ladders = {std::make_shared<Ladder>(rules)};
+    Server server(std::move(o));
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(server.check(), std::vector<std::string>{"ladder mood: gone is unavailable: gone: no such directory"});
+    EXPECT_EQ(::testing::internal::GetCapturedStderr().find("gone"), std::string::npos) << "not logged as well";
+  }
 }
 
 TEST_F(ServiceTest, ReportsIgnoredKeys) {
@@ -238,6 +242,12 @@ TEST_F(ServiceTest, ReportsIgnoredKeys) {
   EXPECT_EQ(ignored("/tokenize", R"({"inputs":"w6","model":"cls","special":true})"), "special");
   EXPECT_EQ(ignored("/queues/news/score_or_queue", R"({"text":"a","item":{"any":1},"sourse":"b"})"), "sourse");
   EXPECT_EQ(ignored("/queues/news/flush_and_apply", R"({"item":{}})"), "item");
+  const std::string items = R"({"sources":"x","items":[{"text":"a","item":{"any":1},"sourse":"b"},)";
+  EXPECT_EQ(ignored("/queues/news/score_or_queue", items + R"({"text":"a","sourse":"b","id":3}]})"),
+            "items.id, items.sourse, sources");
+  EXPECT_EQ(ignored("/queues/news/flush_and_apply", items + R"({"text":"a","sentiment":1},{"item":2,"id":3}]})"),
+            "items.sourse, sources")
+      << "an entry without an object `item` is an item";
 }
 
 // The keys in openapi.json are those that the routes read.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token ids and vectors, unloading and reloading idle models, traces and the OpenAPI description, over real sockets.
+#include <limits>
 #include <thread>
 
 #include "base/mapped_file.h"
+#include "hub/edit_weight.h"
 #include "serve/router.h"
 #include "serve/service_fixture.h"
 
@@ -16,13 +18,16 @@ class TokenRoutesTest : public ServiceTest {
     o.models.push_back({"all", "all", "4", open("bert_sequence", Pooling::none), Pooling::none});
     return o;
   }
-  // A classifier and a tagger that share an encoder, and a separate tagger.
-  ServerOptions both_heads() {
+  // A classifier and a tagger that share an encoder, and a separate tagger. `damaged` get a NaN in this tensor.
+  ServerOptions both_heads(const std::vector<std::string>& damaged = {}, const std::string& tensor = "",
+                           size_t index = 0) {
     ServerOptions o = loopback_options();
     ScorerOptions s = scorer_options(temp_.path() / "cls");
     model::put_golden_model(s.model, "bert_sequence");
     s.tagger = (temp_.path() / "tags").string();
     model::put_tagger_twin(s.tagger, "bert_sequence");
+    for (const std::string& model : damaged)
+      hub::edit_weight(temp_.path() / model, tensor, index, std::numeric_limits<float>::quiet_NaN());
     ServedModel both{"cls", "cls", "1", Scorer::open(s)};
     both.tagger = "tags";
     both.tagger_revision = "2";
@@ -67,6 +72,26 @@ TEST_F(TokenRoutesTest, BothHeadsOfOneEncoderUseOnePass) {
   EXPECT_EQ(merged.fields.at("x-brim-passes"), "2");
   EXPECT_EQ(post("/analyze", Json{{"inputs", words}, {"long_text", "truncate"}}.dump()).fields.at("x-brim-passes"),
             "1");
+}
+
+TEST_F(TokenRoutesTest, AnalyzeFailsIfAnyHeadIsNotFinite) {
+  const char *text = R"({"inputs":"w7 w8"})", *other = R"({"inputs":"w5 w6"})";
+  const auto fails = [&](const char* body) {
+    bad("/analyze", body, 424, "Backend", "the model's output is not finite");
+  };
+  start(both_heads({"cls", "tags"}, "bert.embeddings.word_embeddings.weight", 7 * 48));
+  fails(text);
+  const RawAnswer sound = post("/analyze", other);
+  EXPECT_EQ(sound.status, 200) << sound.body;
+  EXPECT_EQ(sound.fields.at("x-brim-passes"), "1");
+  EXPECT_EQ(Json::parse(get("/health").body)["status"], "degraded");
+  for (const char* model : {"cls", "tags"}) {
+    SCOPED_TRACE(model);
+    server_.reset();
+    start(both_heads({model}, "classifier.bias", 1));
+    fails(other);
+    EXPECT_EQ(post("/predict", other).status, std::string(model) == "cls" ? 424 : 200);
+  }
 }
 
 TEST_F(TokenRoutesTest, DoesNotUseReplacedHead) {

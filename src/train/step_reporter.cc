@@ -120,6 +120,13 @@ std::string new_head_line(const TrainJob& job) {
                      some_of(job.config.id2label), all_labels(job.labels));
 }
 
+std::string speed_text(int64_t rows, int64_t tokens, double seconds) {
+  seconds = std::max(1e-9, seconds);
+  return fmt::format("{}/s · {} tokens/s",
+                     format_count(static_cast<int64_t>(static_cast<double>(rows) / seconds), "row"),
+                     format_si(static_cast<double>(tokens) / seconds));
+}
+
 StepReporter::StepReporter(const TrainJob& job, const StepSchedule& schedule, const TrainCallbacks& callbacks,
                            TrainLog& record, std::function<int64_t()> counted_bytes)
     : job_(job),
@@ -145,10 +152,8 @@ void StepReporter::step_done(const StepReading& p, double seconds) {
   if (callbacks_.progress)
     callbacks_.progress(
         static_cast<double>(p.number), static_cast<double>(schedule_.total_steps()),
-        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {}/s · {} tokens/s{} · memory {} of {}",
-                    format_count(p.number), p.loss, p.lr,
-                    format_count(static_cast<int64_t>(static_cast<double>(samples_) / seconds), "row"),
-                    format_si(static_cast<double>(tokens_) / seconds), share_text(mfu(seconds), job_.plan.device),
+        fmt::format("step {} · loss {:.4f} · lr {:.2e} · {}{} · memory {} of {}", format_count(p.number), p.loss, p.lr,
+                    speed_text(samples_, tokens_, seconds), share_text(mfu(seconds), job_.plan.device),
                     format_bytes(held_), format_bytes(job_.plan.peak_bytes)));
   publish(p, seconds);
 }

@@ -28,6 +28,8 @@ struct StepReading {
 // Lines displayed at the start: data, labels, learning rate, evaluation, device, location of the tokens.
 std::vector<std::string> start_lines(const TrainJob& job, const StepSchedule& schedule);
 std::string new_head_line(const TrainJob& job);  // for a job that initializes a new head
+// "23 rows/s · 297 tokens/s"
+std::string speed_text(int64_t rows, int64_t tokens, double seconds);
 
 // Mean of the finite or infinite values added; NaN values are left out.
 class MeanLoss {

@@ -42,6 +42,11 @@ std::vector<nlohmann::json> two_lines(const char* scenario, std::unique_ptr<devi
   return rows;
 }
 
+TEST(StepReporter, FormatsSpeed) {
+  EXPECT_EQ(speed_text(46, 594, 2), "23 rows/s · 297 tokens/s");
+  EXPECT_EQ(speed_text(3, 14, 2), "1 row/s · 7 tokens/s");
+}
+
 TEST(StepReporter, SamplesTheGpuOncePerLine) {
   std::string lines;
   int64_t held = 0;

@@ -40,6 +40,15 @@ TEST_F(BadInput, ReportsSkippedBlankLines) {
   EXPECT_EQ(json_of("s.json").at("blank_lines"), 2);
   put("two.csv", "text\ngood\n");
   EXPECT_EQ(brim({"score", "two.csv", "--model", "vader", "-o", "o.csv"}).err.find("blank"), std::string::npos);
+  put("labelled.csv", "text,label\ngood,positive\n\nbad,negative\n\n\n");
+  const std::vector<std::string> eval = {"eval", "labelled.csv", "--model", "vader"};
+  EXPECT_NE(brim(eval).err.find("3 blank lines skipped\n"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(must({"eval", "labelled.csv", "--model", "vader", "--json"})).at("blank_lines"), 3);
+  std::vector<std::string> compare = {"compare", "--models", "vader,tiny", "--device",
+                                      "cpu",     "-q",       "--data",     "one.csv"};
+  EXPECT_NE(must(compare).find("3 rows · 2 blank lines skipped · classes "), std::string::npos);
+  compare.emplace_back("--json");
+  EXPECT_EQ(nlohmann::json::parse(must(compare)).at("blank_lines"), 2);
 }
 
 TEST_F(BadInput, RejectsBareCrLineEnds) {
@@ -357,7 +366,7 @@ TEST_F(BadInput, RejectsMisspelledVariableInEnvFile) {
   EXPECT_EQ(brim({"--env-file", "right.env", "models", "list"}).err, "");
 }
 
-// Tests the variables of all flags shown by help, so that new ones must be classified.
+// Tests the variables of all flags of all commands, so that new ones must be classified.
 TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
   const std::set<std::string> harmful = {"BRIM_ACCESS_LOG",
                                          "BRIM_ADAPTERS_ROOT",
@@ -394,21 +403,13 @@ TEST_F(BadInput, AcceptsOnlySafeVariablesFromEnvFile) {
                                          "BRIM_CUBLASLT",
                                          "BRIM_ENV_FILE",
                                          "BRIM_NVML_LIBRARY"};
-  const auto variables_in = [](const std::string& help, std::set<std::string>& into) {
-    const std::regex variable("env:\\s+(BRIM_[A-Z0-9_]+)");
-    for (std::sregex_iterator at(help.begin(), help.end(), variable), end; at != end; ++at) into.insert((*at)[1]);
-  };
   std::set<std::string> all = {"BRIM_CACHE", "BRIM_CUBLASLT", "BRIM_ENV_FILE", "BRIM_NVML_LIBRARY", "BRIM_DEBUG"};
-  for (const char* verb :
-       {"bench",         "compare",       "doctor",        "embed",   "eval",     "forecast train", "forecast predict",
-        "forecast eval", "forecast roll", "models export", "monitor", "plan",     "profile",        "pull",
-        "score",         "queue repair",  "serve",         "shards",  "tokenize", "train",          "tune"}) {
-    std::vector<std::string> words = {"help", "--all"};
-    const std::string_view name = verb;
-    words.emplace_back(name.substr(0, name.find(' ')));
-    if (name.find(' ') != std::string_view::npos) words.emplace_back(name.substr(name.find(' ') + 1));
-    variables_in(must(words), all);
-  }
+  const std::string reference = must({"help", "--markdown"});
+  const std::regex variable("`(BRIM_[A-Z0-9_]+)`");
+  for (std::sregex_iterator at(reference.begin(), reference.end(), variable), end; at != end; ++at)
+    all.insert((*at)[1]);
+  for (const char* name : {"BRIM_CALLERS", "BRIM_COUNT", "BRIM_ROUNDS"})
+    EXPECT_TRUE(all.contains(name)) << name << ": the reference lists subcommands of subcommands too";
   EXPECT_GT(all.size(), 200u);
   std::string harmless;
   for (const std::string& name : all)

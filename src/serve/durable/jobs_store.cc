@@ -17,6 +17,7 @@
 #include "rows/resume.h"
 #include "rows/row_reader.h"
 #include "rows/row_writer.h"
+#include "serve/durable/time_left.h"
 
 namespace brim::serve {
 namespace {
@@ -55,6 +56,7 @@ JobJson stored(const Job& job) {
                   {"times", job.times},
                   {"completed", job.completed_rows},
                   {"failed", job.failed_rows},
+                  {"tokens", job.tokens},
                   {"blank_lines", job.blank_lines},
                   {"total", nullptr},
                   {"error", job.error}};
@@ -92,7 +94,8 @@ Job restored(const std::string& text) {
   job.times = json.at("times").get<std::map<std::string, int64_t>>();
   job.completed_rows = json.at("completed").get<int64_t>();
   job.failed_rows = json.at("failed").get<int64_t>();
-  job.blank_lines = json.value("blank_lines", int64_t{0});  // missing in older files
+  job.tokens = json.value("tokens", int64_t{0});  // missing in older files, like blank_lines
+  job.blank_lines = json.value("blank_lines", int64_t{0});
   if (!json.at("total").is_null()) job.total_rows = json.at("total").get<int64_t>();
   job.error = json.at("error").get<std::string>();
   job.progress = job.status == JobStatus::completed ? 1 : 0;
@@ -527,6 +530,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
     known.model = job.model = model.name;
     known.reason = model.reason;
     known.instead_of = model.instead_of;
+    known.rows_per_second = known.seconds_left = {};  // an earlier attempt may have set them
     if (known.status == JobStatus::validating)
       set_status(known, JobStatus::in_progress);
     else if (unchosen)
@@ -542,16 +546,14 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
   output_options.resume = !unchosen && fs::exists(io::AtomicFile::part_path(target).string() + ".json", ignored);
   output_options.checkpoint_seconds = options_.checkpoint_seconds;
   jobs::ScoreFile file(target.string(), run_identity(job, model, input, block_rows), output_options, reader, scored,
-                       {{"rows", 0}, {"bad rows", 0}});
+                       {{"rows", 0}, {"bad rows", 0}, {"tokens", 0}});
   std::map<std::string, int64_t>& counters = file.counters();
   BlockReader blocks(reader, block_rows);
   RowScorer put(model.score, scored);
   std::string bytes;
   const int64_t begun_ns = now_ns(), earlier_rows = counters["rows"] + counters["bad rows"];
   const auto total_bytes = static_cast<double>(reader.bytes_total());
-  const double resumed_at =
-      file.resumed() && total_bytes > 0 ? static_cast<double>(file.resumed()->position.offset) / total_bytes : 0;
-  int64_t tokens = 0;
+  TimeLeft time_left(file.resumed() ? std::nullopt : std::optional(0.0));
   while (blocks.next()) {
     bytes.clear();
     const std::optional<RowScorer::Done> done = put(blocks.rows(), bytes, stop);
@@ -559,21 +561,21 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
       file.output().suspend();
       fail(ErrorCode::interrupted, "stopped");
     }
+    counters["tokens"] += done->tokens;
     file.write_block(bytes, done->good, done->bad, blocks.position());
     update(job.id, [&](Job& known) {
       known.completed_rows = counters["rows"];
       known.failed_rows = counters["bad rows"];
       rows_done_.completed += done->good;
       rows_done_.failed += done->bad;
-      known.tokens = tokens += done->tokens;
+      known.tokens = counters["tokens"];
       // Within a chunk, the offset is more precise; in a compressed file it counts decompressed bytes.
       if (total_bytes > 0)
         known.progress = static_cast<double>(std::min(blocks.file_bytes(), blocks.position().offset)) / total_bytes;
       const double seconds = seconds_since(begun_ns);
       const int64_t rows = known.completed_rows + known.failed_rows - earlier_rows;
       known.rows_per_second = static_cast<double>(rows) / std::max(seconds, 1e-6);
-      if (known.progress > resumed_at)
-        known.seconds_left = seconds * std::max(0.0, 1 - known.progress) / (known.progress - resumed_at);
+      known.seconds_left = time_left.after(seconds, known.progress);
     });
   }
   update(job.id, [&](Job& known) {

@@ -79,8 +79,8 @@ struct Job {
   std::string waiting;
   int64_t retry_at = 0;
   int64_t input_bytes = 0;  // counted in the quota; 0 once the files are deleted
+  int64_t tokens = 0;       // all attempts
   // Since the job was last resumed by this process. Not saved.
-  int64_t tokens = 0;
   std::optional<double> rows_per_second, seconds_left;
   bool ended() const;
 };

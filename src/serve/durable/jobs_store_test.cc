@@ -14,6 +14,7 @@
 #include "io/compress.h"
 #include "jobs/score_file.h"
 #include "model/golden_models.h"
+#include "serve/durable/time_left.h"
 
 namespace brim::serve {
 namespace {
@@ -41,6 +42,7 @@ class BlockScorer : public Scorer {
     p.rows = texts.size();
     p.width = 2;
     if (on_score) on_score();
+    p.tokens = static_cast<int64_t>(texts.size());
     for (size_t i = 0; i < texts.size(); ++i) {
       if (stop.stop_requested() || texts[i] == "refuse") p.errors.emplace_back(i, Error(ErrorCode::bad_data, "no"));
       const float score = static_cast<float>(i + texts[i].size()) / 1000;
@@ -145,6 +147,44 @@ TEST(JobsStore, ReportsSpeedAndTimeLeftWhileRunning) {
   EXPECT_TRUE(ended["seconds_left"].is_null());
 }
 
+TEST(JobsStore, EstimatesTimeLeftSinceFirstKnownProgress) {
+  TimeLeft fresh(0.0), resumed(std::nullopt);
+  EXPECT_FALSE(fresh.after(1, 0));
+  EXPECT_EQ(fresh.after(2, 0.5), 2.0);
+  EXPECT_FALSE(resumed.after(1, 0.5)) << "the first known progress";
+  EXPECT_EQ(resumed.after(2, 0.75), 1.0);
+  EXPECT_EQ(resumed.after(3, 1), 0.0);
+}
+
+TEST(JobsStore, ResumedCompressedJobReportsTimeLeft) {
+  JobBench bench;
+  std::mt19937_64 random(7);
+  io::AtomicFile packed(bench.dir / "rows.gz");
+  auto sink = io::make_sink(packed, io::Compression::gzip);
+  for (int row = 0; row < 120; ++row) {
+    std::string text;
+    while (text.size() < 100'000) text += fmt::format("{:016x}", random());
+    sink->write(text + "\n");
+  }
+  sink->end_member();
+  packed.commit();
+  const Job sent = bench.put(get_file(bench.dir / "rows.gz"), {.format = "txt"});
+  std::stop_source stop;
+  int blocks = 0;
+  bench.scorer->on_score = [&] {
+    if (++blocks == 4) stop.request_stop();
+  };
+  bench.store->run_next(stop.get_token());
+  bench.open();
+  std::vector<JobText> seen;
+  bench.scorer->on_score = [&] { seen.push_back(to_json(*bench.store->find(sent.id))); };
+  bench.store->run_next({});
+  EXPECT_EQ(bench.store->find(sent.id)->completed_rows, 120);
+  ASSERT_GT(seen.size(), 5u);
+  EXPECT_TRUE(seen[1]["seconds_left"].is_null()) << "after one block";
+  EXPECT_TRUE(seen.back()["seconds_left"].is_number()) << seen.back();
+}
+
 // The progress record must not be durable before the rows it counts.
 TEST(JobsStore, SyncsRowsBeforeProgressRecord) {
   JobBench bench;
@@ -190,8 +230,17 @@ TEST(JobsStore, ScoresFile) {
   EXPECT_EQ(json["completed_at"], 1000);
   EXPECT_EQ(json["cancelled_at"], nullptr);
   EXPECT_EQ(json["progress"], 1.0);
+  const int64_t tokens = bench.store->find(sent.id)->tokens;
+  EXPECT_EQ(tokens, 3) << "of all rows with a text";
   bench.open();
   EXPECT_EQ(to_json(*bench.store->find(sent.id)), json) << "it is all on disk";
+  EXPECT_EQ(bench.store->find(sent.id)->tokens, tokens);
+  const auto record = bench.dir / ("state/jobs/" + sent.id + "/job.json");
+  JobText older = JobText::parse(get_file(record));
+  older.erase("tokens");
+  put_file(record, older.dump());
+  bench.open();
+  EXPECT_EQ(to_json(*bench.store->find(sent.id)), json) << "a record of an older version";
   EXPECT_FALSE(bench.store->run_next({}));
   EXPECT_TRUE(bench.store->cancel(sent.id)) << "deletes a finished job";
   EXPECT_FALSE(bench.store->find(sent.id));
@@ -433,6 +482,9 @@ TEST(JobsStore, ResumesAfterStopWithSameBytes) {
   }
   EXPECT_GT(runs, 20);
   EXPECT_EQ(stopped.output(job), whole.output(expected));
+  const int64_t tokens = stopped.store->find(job.id)->tokens;
+  EXPECT_EQ(tokens, whole.store->find(expected.id)->tokens) << "of all attempts, also after a restart";
+  EXPECT_GT(tokens, 900);
   EXPECT_EQ(stopped.store->find(job.id)->completed_rows, whole.store->find(expected.id)->completed_rows);
 }
 

@@ -13,6 +13,7 @@
 #include "base/fuzz_driver.h"
 #include "base/log.h"
 #include "base/test_files.h"
+#include "base/test_syscalls.h"
 #include "serve/durable/queue_repair.h"
 #include "serve/durable/queue_state.h"
 #include "serve/durable/queue_testing.h"
@@ -190,9 +191,12 @@ TEST(QueueJournal, OpenCorrectsLengthOfLastRecord) {
   bent[records.starts[4]] ^= 64;
   put_file(dir / "q", bent);
   {
+    const SyscallLog log;
     QueueJournal journal(dir / "q", "");
     EXPECT_EQ(journal.opened(), records.payloads);
     EXPECT_EQ(journal.damage().size(), 1u);
+    EXPECT_LT(find_call(log.calls(), "write", "/q"), log.calls().size());
+    EXPECT_EQ(unsynced(log.calls(), SIZE_MAX, dir.path().string()), std::vector<std::string>{});
   }
   EXPECT_EQ(get_file(dir / "q"), records.bytes);
 }
