@@ -47,6 +47,7 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
                          entry.keep_alive_seconds.value_or(f.keep_alive)});
   if (adapts) open.models.back().base = entry.path;
   if (entry.zero_shot) open.models.back().label_cost = serve::label_cost(*entry.zero_shot);
+  if (entry.entities) open.models.back().label_cost = serve::label_cost(*entry.entities, entry.path);
   open.settings.push_back([&f, entry, pooling] {
     EngineFlags flags = f.engine;
     flags.model = entry.path;
