@@ -303,6 +303,22 @@ TEST_F(ServeEntities, JobsFindEntities) {
   EXPECT_EQ(rows, texts_.size());
 }
 
+TEST_F(ServeEntities, StreamsFindEntities) {
+  std::string file;
+  for (const std::string& text : texts_) file += Json({{"text", text}}).dump() + "\n";
+  const RawAnswer answer = post("/score?model=names&format=jsonl&output_format=jsonl", file);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_HAS(answer.fields.at("x-brim-model"), "names@");
+  std::istringstream lines(answer.body);
+  size_t rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["text"], texts_[rows]);
+    expect_entities(row["entities"], rows++);
+  }
+  EXPECT_EQ(rows, texts_.size());
+}
+
 TEST_F(ServeEntities, QueuesFindEntities) {
   Json items = Json::array();
   for (size_t t = 0; t < texts_.size(); ++t) items.push_back({{"text", texts_[t]}, {"item", {{"id", t}}}});
