@@ -468,7 +468,8 @@ void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limi
   plan::PlanRequest& request = prepared.request;
   request.device = plan::local_profile(device);
   const plan::PrecisionChoice choice =
-      choose_precision(options.precision, request.device, engine.config_, options.files().measured_dir());
+      choose_precision(options.precision, request.device, engine.config_, options.files().measured_dir(),
+                       engine.adapter_ranks_.has_value());
   request.precision = choice.precision;
   engine.precision_reason_ = choice.reason;
   // The scales of fp8 depend on the values of merged matrices.

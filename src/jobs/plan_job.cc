@@ -150,10 +150,11 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
   r.limit_origin = job.settings.limit_origin;
   add_host_memory(r, {job.dir, job.adapter});
   const train::TrainSettings& s = job.settings;
-  r.precision = (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config,
-                                                                  job.adapter.empty() ? job.dir : job.adapter)
-                                       : train_precision(s.precision, t.profile, r.shape))
-                    .precision;
+  r.precision =
+      (r.task == Task::score ? engine::choose_precision(s.precision, t.profile, job.config,
+                                                        job.adapter.empty() ? job.dir : job.adapter, !r.base.empty())
+                             : train_precision(s.precision, t.profile, r.shape))
+          .precision;
   if (t.device && r.device.kind != device::DeviceKind::cpu)
     r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
   return r;
