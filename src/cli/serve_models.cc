@@ -226,6 +226,13 @@ void add_adapter_loading(serve::ServerOptions& options, std::shared_ptr<OpenMode
     serve::ModelEntry entry = adapter;
     entry.name = name;
     entry.adapter = dir;
+    const auto known = std::ranges::find(asked->models, name, &serve::ServedModel::name);
+    if (known != asked->models.end()) {  // unloaded; the name gets another directory
+      const auto place = known - asked->models.begin();
+      asked->models.erase(known);
+      asked->settings.erase(asked->settings.begin() + place);
+      asked->options.erase(asked->options.begin() + place);
+    }
     add_model(*asked, f, entry, std::nullopt);
     asked->options.emplace_back();  // not opened yet
     return asked->models.back();

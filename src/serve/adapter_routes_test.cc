@@ -113,6 +113,38 @@ TEST_F(AdapterRoutesTest, RefusesOtherDirectoriesAndUsedNames) {
   EXPECT_NE(taken.body.find("x is the adapter in "), std::string::npos) << taken.body;
 }
 
+TEST_F(AdapterRoutesTest, ReusesNamesThatServeNothing) {
+  std::filesystem::copy(temp_.path() / "root/a", temp_.path() / "root/broken");
+  nlohmann::json config = nlohmann::json::parse(get_file(temp_.path() / "root/broken/adapter_config.json"));
+  config["use_dora"] = true;
+  put_file(temp_.path() / "root/broken/adapter_config.json", config.dump());
+  start(adapting());
+  const std::string dir_a = (temp_.path() / "root/a").string(), dir_b = (temp_.path() / "root/b").string();
+  EXPECT_EQ(load("x", "broken").status, 409);
+  EXPECT_EQ(load("x", "none").status, 404);
+  const RawAnswer first = load("x", "a");
+  EXPECT_EQ(first.status, 200) << first.body;
+  EXPECT_EQ(get("/health").body.find("model x: "), std::string::npos) << "the fault is of the former directory";
+  const std::string a = predict("x");
+  EXPECT_EQ(a.substr(0, 1), "[") << a;
+  EXPECT_EQ(predict(dir_a), a) << "found by its id";
+  const RawAnswer used = load("x", "b");
+  EXPECT_EQ(used.status, 409);
+  EXPECT_NE(used.body.find("unload it first"), std::string::npos) << used.body;
+  EXPECT_EQ(predict("x"), a);
+  EXPECT_EQ(post("/admin/adapters/x/unload", "").status, 200);
+  EXPECT_EQ(load("x", "b").status, 200);
+  const std::string b = predict("x");
+  EXPECT_EQ(b.substr(0, 1), "[") << b;
+  EXPECT_NE(b, a);
+  EXPECT_EQ(predict(dir_b), b);
+  EXPECT_EQ(predict(dir_a), "404");
+  EXPECT_EQ(post("/admin/adapters/x/unload", "").status, 200);
+  EXPECT_EQ(load("x", "").status, 200);
+  EXPECT_EQ(predict("x"), b) << "the last directory is known";
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"].size(), 2u);
+}
+
 TEST_F(AdapterRoutesTest, FindsNamesBeforeIds) {
   ServerOptions o = adapting();
   o.models.push_back({"base-id", "adapted-id", "1", Scorer::open(options_of((temp_.path() / "root/a").string()))});
