@@ -76,6 +76,14 @@ TEST_F(AdapterRoutesTest, LoadsServesUnloadsAndLoadsAgain) {
   EXPECT_FALSE(models[0].contains("parent"));
   EXPECT_EQ(models[1]["parent"], "cls");
   EXPECT_EQ(models[2]["id"], "other");
+  Json shown;
+  wait_until([&] {
+    const Json snapshot = Json::parse(get("/snapshot").body);
+    if (snapshot.is_object()) shown = snapshot["models"];
+    return shown.size() == 3;
+  });
+  EXPECT_TRUE(shown[0]["base"].is_null());
+  EXPECT_EQ(shown[1]["base"], "cls");
   const std::string metrics = get("/metrics").body;
   for (const char* name : {"cls", "new", "other"})
     EXPECT_NE(metrics.find(std::string("brim_texts_total{model=\"") + name + "\",class=\"interactive\""),
