@@ -40,7 +40,7 @@ struct PendingRequest : engine::PendingText {
   std::string text;
   text::Encoding encoding;
   std::string key;                      // in the cache; empty: not kept there
-  std::vector<uint64_t> equal_tickets;  // of equal requests of the same call, which get the same answer
+  std::vector<uint64_t> equal_tickets;  // equal requests of the same call, which get the same answer
 };
 
 // Delivers the answers of one batch, grouped by completion.
@@ -189,7 +189,7 @@ class EncoderScorer final : public engine::EngineScorer {
     engine::PendingTexts texts, texts_of_both;
     texts.reserve(requests.size());
     std::vector<Answer> refused, known;
-    std::unordered_map<std::string_view, PendingRequest*> waiting;  // of this call, by key
+    std::unordered_map<std::string_view, PendingRequest*> waiting;  // requests of this call, by key
     for (const Request& request : requests) {
       auto pending = std::make_unique<PendingRequest>();
       std::optional<Error> error = check(request);

@@ -89,7 +89,7 @@ void ScorerCache::score(const Texts& given, const std::function<void(size_t)>& p
   std::vector<size_t> rows;                        // computed
   std::vector<std::pair<size_t, size_t>> missing;  // row, and the index in `rows` of the first equal one
   std::vector<std::string_view> texts, pairs;
-  std::map<std::pair<std::string_view, std::string_view>, size_t> indices;  // of `rows`, by text and pair
+  std::map<std::pair<std::string_view, std::string_view>, size_t> indices;  // values index `rows`
   for (size_t row = 0; row < given.texts.size(); ++row) {
     const std::string_view pair = given.pairs.empty() ? std::string_view() : given.pairs[row];
     const auto [same, first] = indices.try_emplace({given.texts[row], pair}, rows.size());
