@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -219,7 +220,13 @@ int run_plan(const PlanFlags& f) {
   const jobs::PlanSpec spec = spec_of(f);
   std::vector<PlanJob> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
-  for (const auto& model : models) jobs.push_back(open_job(spec, model, jobs.empty()));
+  for (const auto& model : models) {
+    jobs.push_back(open_job(spec, model, jobs.empty()));
+    if (auto labels = labels_job(jobs.back())) jobs.push_back(std::move(*labels));
+  }
+  if (spec.entities && std::ranges::none_of(jobs, [](const PlanJob& job) { return job.gliner.has_value(); }))
+    fail(ErrorCode::usage, "--entities: requires a GLiNER model (gliner_config.json); {} are none",
+         fmt::join(models, ", "));
   if (jobs.size() > 1 && spec.task == Task::train)
     fail(ErrorCode::usage, "--model: training supports one model, not {}", jobs.size());
   if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
@@ -292,6 +299,8 @@ std::function<int()> setup_plan(CLI::App& app) {
 #endif
   add_forecast_plan_rows(app, f->forecast);
   f->zero_shot.add_to(app);
+  app.add_option("--entities", f->entities.entities, "plan for these labels of a GLiNER model, separated by commas");
+  app.add_option("--entities-file", f->entities.entities_file, "file of such labels, one per line");
   app.add_flag("--measure", f->measure, "measure this CPU first and save the result");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f, serve] {

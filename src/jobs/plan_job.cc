@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "brim/brim.h"
+#include "engine/engine_options.h"
+#include "engine/gliner_plan.h"
 #include "engine/precision.h"
 #include "engine/zero_shot.h"
 #include "hub/model_dir.h"
@@ -31,12 +33,30 @@ void plan_zero_shot(const PlanSpec& f, PlanJob& job) {
   if (!f.zero_shot) return;
   if (job.request.task == Task::train)
     fail(ErrorCode::usage, Remedy{"set `task=score`"}, "`labels`: not used in training");
-  if (f.several && !engine::find_nli_classes(job.config.id2label)) return;
+  if (f.several && (job.gliner || !engine::find_nli_classes(job.config.id2label))) return;
+  if (job.gliner) fail(ErrorCode::usage, "{}: `labels` requires an NLI model; name `entities`", job.dir.string());
   (void)engine::require_nli_classes(job.config.id2label, job.dir, "`labels`");
   job.request.output = model::Output::sequence_logits;
   job.pairs_per_text = static_cast<int64_t>(f.zero_shot->labels.size());
   job.notes.push_back(fmt::format("zero-shot with {}: the model runs once per text and label",
                                   format_count(job.pairs_per_text, "label")));
+}
+
+// The encoder computes hidden states; request_for() adds the head. If there are several models, entities are for the
+// GLiNER models among them.
+void plan_entities(const PlanSpec& f, PlanJob& job) {
+  if (!hub::is_gliner(job.dir)) {
+    if (f.entities && !f.several)
+      fail(ErrorCode::usage, "{}: `entities` requires a GLiNER model (gliner_config.json)", job.dir.string());
+    return;
+  }
+  if (job.request.task == Task::train)
+    fail(ErrorCode::usage, Remedy{"set `task=score`"}, "{}: GLiNER models cannot be trained", job.dir.string());
+  if (!f.adapter.empty()) fail(ErrorCode::usage, "{}: adapters are not supported for a GLiNER model", job.dir.string());
+  job.gliner = hub::load_gliner_config(job.dir);
+  job.entity_labels = f.entities ? f.entities->labels.size() : engine::kUsualEntityLabels;
+  job.notes.push_back(fmt::format("entities of {}{}", format_count(static_cast<int64_t>(job.entity_labels), "label"),
+                                  f.entities ? "" : " (set `entities` to plan for others)"));
 }
 
 // Reads the config and opens the weights; null if there are none.
@@ -59,7 +79,61 @@ std::unique_ptr<hub::WeightSource> open_weights(const PlanSpec& f, PlanJob& job)
   }
 }
 
+void read_shape(const hub::WeightSource* weights, PlanJob& job) {
+  PlanRequest& r = job.request;
+  r.shape = model::shape_of(job.config, head_kind(job.config, weights ? weights->names() : std::vector<std::string>()));
+  if (weights == nullptr) return;
+  check_params(*weights, r.shape, r.task == Task::score);
+  if (r.task == Task::score) job.adapter_ranks = adapter_ranks(*weights, r.shape);
+}
+
+void set_output(PlanJob& job) {
+  PlanRequest& r = job.request;
+  if (job.gliner) {
+    r.output = model::Output::hidden;
+    return;
+  }
+  if (r.shape.sequence_classes + r.shape.token_classes == 0) {
+    r.shape.sequence_classes = 2;
+    job.notes.push_back("no classification head; assuming two classes");
+  }
+  r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
+}
+
+int64_t max_length_of(const PlanJob& job) {
+  const model::ModelShape& shape = job.request.shape;
+  int64_t longest = shape.max_tokens();
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  try {
+    tokenizer = text::Tokenizer::load(hub::tokenizer_dir(job.dir));
+  } catch (const Error&) {  // plans do not need a tokenizer
+  }
+  if (tokenizer) {
+    // Markers of a bi-encoder's tokenizers are not read and may have no vectors.
+    const bool bi_encoder = hub::is_labels_encoder(job.dir) || (job.gliner && !job.gliner->labels_encoder.empty());
+    if (!bi_encoder) model::check_vocabulary(job.dir, shape, tokenizer->vocab_size());
+    longest = std::min(longest, tokenizer->model_max_length().value_or(longest));
+  }
+  return job.settings.max_length > 0 ? std::min(longest, job.settings.max_length) : longest;
+}
+
 }  // namespace
+
+std::optional<PlanJob> labels_job(const PlanJob& texts) {
+  if (!texts.gliner || texts.gliner->labels_encoder.empty()) return std::nullopt;
+  PlanJob job = texts;
+  job.served_as = texts.name() + " (labels)";
+  job.gliner.reset();
+  job.notes.clear();
+  job.dir = hub::labels_encoder_dir(texts.dir);
+  job.config = hub::load_hf_config(job.dir);
+  read_shape(hub::WeightSource::open(job.dir).get(), job);
+  job.adapter_ranks.reset();
+  job.request.output = engine::embedding_output(job.dir, Pooling::mean);
+  job.request.max_length = max_length_of(job);
+  job.request.typical_length = std::min(texts.request.typical_length, job.request.max_length);
+  return job;
+}
 
 PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
   PlanJob job;
@@ -87,27 +161,12 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
     return job;
   }
   job.dir = resolve_model(s.model, hub::model_search_path(hub::model_roots()));
+  plan_entities(f, job);
   const std::unique_ptr<hub::WeightSource> weights = open_weights(f, job);
-  r.shape = model::shape_of(job.config, head_kind(job.config, weights ? weights->names() : std::vector<std::string>()));
-  if (weights) check_params(*weights, r.shape, r.task == Task::score);
-  if (weights && r.task == Task::score) job.adapter_ranks = adapter_ranks(*weights, r.shape);
-  if (r.shape.sequence_classes + r.shape.token_classes == 0) {
-    r.shape.sequence_classes = 2;
-    job.notes.push_back("no classification head; assuming two classes");
-  }
-  r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
+  read_shape(weights.get(), job);
+  set_output(job);
   plan_zero_shot(f, job);
-  r.max_length = r.shape.max_tokens();
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  try {
-    tokenizer = text::Tokenizer::load(job.dir);
-  } catch (const Error&) {  // plans do not need a tokenizer
-  }
-  if (tokenizer) {
-    model::check_vocabulary(job.dir, r.shape, tokenizer->vocab_size());
-    r.max_length = std::min(r.max_length, tokenizer->model_max_length().value_or(r.max_length));
-  }
-  if (s.max_length > 0) r.max_length = std::min(r.max_length, s.max_length);
+  r.max_length = max_length_of(job);
   r.typical_length =
       f.typical_length > 0 ? std::min(f.typical_length, r.max_length) : std::min<int64_t>(r.max_length, 128);
   r.fill = s.fill;
@@ -157,6 +216,8 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
           .precision;
   if (t.device && r.device.kind != device::DeviceKind::cpu)
     r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
+  if (job.gliner && r.device.kind == device::DeviceKind::cpu)  // on a GPU, the limit does not cover the host
+    (void)engine::load_planned_head(job.dir, *job.gliner, job.entity_labels, r);
   return r;
 }
 

@@ -77,6 +77,24 @@ TEST_F(EntitiesProgram, UsesNoMoreMemoryThanPlanned) {
   }
 }
 
+TEST_F(EntitiesProgram, PlansTheHeadAndBothEncoders) {
+  const std::vector<std::string> plan = {"plan", "--device", "cpu", "--precision", "fp32", "--json", "--model"};
+  const json one = json::parse(must(with(plan, {"span_rnn", "--entities", "a,b"})));
+  const auto has = [](const json& ledger, const std::string& owner) {
+    return std::ranges::any_of(ledger, [&](const json& e) { return e["owner"].get<std::string>().ends_with(owner); });
+  };
+  EXPECT_TRUE(has(one.at("ledger"), "head on the host")) << one;
+  EXPECT_EQ(one.dump().find("assuming two classes"), std::string::npos);
+  EXPECT_NE(one.dump().find("entities of 2 labels"), std::string::npos) << one;
+  const json two = json::parse(must(with(plan, {"bi_span", "--entities", "a,b"})));
+  EXPECT_EQ(two.at("models").size(), 2u);
+  put("serve.yaml", "models: {names: {path: bi_span, entities: [a, b]}}\n");
+  const json served = json::parse(must({"plan", "--serve", "serve.yaml", "--device", "cpu", "--json"}));
+  EXPECT_EQ(served.at("models").size(), 2u);
+  refused(2, {"--entities", "requires a GLiNER model", "tiny"}, {"plan", "--model", "tiny", "--entities", "a"});
+  refused(2, {"--task score", "cannot be trained"}, {"plan", "--model", "span_rnn", "--task", "train"});
+}
+
 TEST_F(EntitiesProgram, RejectsInvalidSettings) {
   refused(2, {"--entities", "at least one label"}, names({"--entities", ""}));
   refused(2, {"--entities", "label 2 is empty"}, names({"--entities", "a,,b"}));
