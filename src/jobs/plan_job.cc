@@ -16,6 +16,7 @@
 #include "engine/zero_shot.h"
 #include "hub/model_dir.h"
 #include "hub/model_files.h"
+#include "model/params.h"
 #include "plan/card_measure.h"
 #include "text/tokenizer.h"
 #include "train/schedule.h"
@@ -31,8 +32,12 @@ namespace {
 // If there are several models, labels are for the NLI models among them.
 void plan_zero_shot(const PlanSpec& f, PlanJob& job) {
   if (!f.zero_shot) return;
-  if (job.request.task == Task::train)
-    fail(ErrorCode::usage, Remedy{"set `task=score`"}, "`labels`: not used in training");
+  if (job.request.task == Task::train) {  // for the teachers
+    if (job.settings.teachers.empty())
+      fail(ErrorCode::usage, Remedy{"set `task=score`, or `teacher` to an NLI model"},
+           "`labels`: not used in training without a teacher");
+    return;
+  }
   if (f.several && (job.gliner || !engine::find_nli_classes(job.config.id2label))) return;
   if (job.gliner) fail(ErrorCode::usage, "{}: `labels` requires an NLI model; name `entities`", job.dir.string());
   (void)engine::require_nli_classes(job.config.id2label, job.dir, "`labels`");
@@ -95,6 +100,7 @@ void set_output(PlanJob& job) {
   }
   if (r.shape.sequence_classes + r.shape.token_classes == 0) {
     r.shape.sequence_classes = 2;
+    job.has_head = false;
     job.notes.push_back("no classification head; assuming two classes");
   }
   r.output = r.shape.sequence_classes > 0 ? model::Output::sequence_scores : model::Output::token_scores;
@@ -115,6 +121,56 @@ int64_t max_length_of(const PlanJob& job) {
     longest = std::min(longest, tokenizer->model_max_length().value_or(longest));
   }
   return job.settings.max_length > 0 ? std::min(longest, job.settings.max_length) : longest;
+}
+
+bool is_score_file(const std::string& teacher) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(teacher, ignored);
+}
+
+// A student without a model starts from its first teacher that is one, as in training.
+std::string first_model(const std::vector<std::string>& teachers) {
+  const auto first = std::find_if_not(teachers.begin(), teachers.end(), is_score_file);
+  return first == teachers.end() ? "" : *first;
+}
+
+// Labels of a run for its NLI teachers.
+std::optional<ZeroShot> teacher_labels(const PlanSpec& f, const train::TrainSettings& s) {
+  if (f.zero_shot) return f.zero_shot;
+  ZeroShot zero_shot{s.labels, s.label_template, s.several_labels()};
+  if (!s.labels_file.empty()) zero_shot.labels = engine::read_label_lines(s.labels_file, "`labels_file`");
+  if (zero_shot.labels.empty()) return std::nullopt;
+  engine::check_zero_shot(zero_shot, {.labels = s.labels_file.empty() ? "`labels`" : "`labels_file`"});
+  return zero_shot;
+}
+
+void open_teachers(const PlanSpec& f, PlanJob& job) {
+  const train::TrainSettings& s = job.settings;
+  job.request.soft_labels = !s.teachers.empty();
+  PlanSpec spec;
+  spec.typical_length = f.typical_length;
+  spec.zero_shot = teacher_labels(f, s);
+  spec.several = true;  // teachers that are not NLI models have classes of their own
+  bool by_label = false;
+  for (const std::string& given : s.teachers) {
+    if (is_score_file(given)) {
+      job.notes.push_back(fmt::format("teacher {}: a file of scores needs no pass", given));
+      continue;
+    }
+    PlanJob teacher = open_job(spec, given, false);
+    if (teacher.rules || teacher.gliner || !teacher.has_head || teacher.request.shape.sequence_classes == 0)
+      fail(ErrorCode::bad_model, "{}: the teacher has no classification head", given);
+    if (teacher.request.shape.regression)
+      fail(ErrorCode::bad_model, "{}: the teacher predicts numbers, not classes", given);
+    by_label = by_label || teacher.pairs_per_text > 1;
+    teacher.settings.memory_limit = s.memory_limit;
+    teacher.settings.limit_origin = s.limit_origin;
+    job.teachers.push_back(std::move(teacher));
+  }
+  if (spec.zero_shot && (by_label || job.teachers.empty()))
+    job.request.shape.sequence_classes = static_cast<int64_t>(spec.zero_shot->labels.size());
+  else if (spec.zero_shot)
+    (void)engine::require_nli_classes(job.teachers[0].config.id2label, job.teachers[0].dir, "`labels`");
 }
 
 }  // namespace
@@ -141,8 +197,15 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
   if (!f.config.empty())
     for (const auto& note : apply_yaml(s, f.config))
       if (first) log_info("{}", note);
-  for (const auto& [key, values] : f.settings) apply_setting(s, key, values[0]);
+  for (const auto& [key, values] : f.settings) {
+    if (key == "teacher") s.teachers.clear();  // replaces the file's, like the training command
+    if (key == "lora_targets") s.lora_targets.clear();
+    for (const std::string& value : values) apply_setting(s, key, value);
+  }
   if (!model.empty()) s.model = model;
+  if (f.task == Task::score && f.settings.count("teacher") > 0)
+    fail(ErrorCode::usage, Remedy{"set `task=train`"}, "`teacher={}`: not used in scoring", s.teachers[0]);
+  if (f.task == Task::train && s.model.empty()) s.model = first_model(s.teachers);
   if (f.settings.count("batch_size") > 0) s.gradient_accumulation_steps = 1;
   if (f.typical_length < 0) fail(ErrorCode::usage, "`typical_length={}`: must not be negative", f.typical_length);
   check_values(s);
@@ -176,8 +239,10 @@ PlanJob open_job(const PlanSpec& f, const std::string& model, bool first) {
   if (r.task == Task::train)
     r.shape = train::with_lora(train::with_freeze(r.shape, s.freeze), s,
                                weights ? train::open_adapter(s, *weights).get() : nullptr);
-  if (r.task == Task::train)
+  if (r.task == Task::train) {
     r.global_batch_tokens = s.batch_tokens > 0 ? s.batch_tokens : s.global_batch() * r.typical_length;
+    open_teachers(f, job);
+  }
   return job;
 }
 
@@ -219,6 +284,21 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
   if (job.gliner && r.device.kind == device::DeviceKind::cpu)  // on a GPU, the limit does not cover the host
     (void)engine::load_planned_head(job.dir, *job.gliner, job.entity_labels, r);
   return r;
+}
+
+std::vector<Plan> teacher_plans(const PlanJob& job, const PlanRequest& training, const PlanTarget& t) {
+  std::vector<Plan> plans;
+  for (PlanJob teacher : job.teachers) {
+    teacher.settings.precision.precision = model::pass_precision(training.precision, t.profile.kind);
+    try {
+      plans.push_back(solve(request_for(teacher, t)));
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::does_not_fit) throw;
+      throw Error(e.code(), fmt::format("{}: scoring the training texts: {}", teacher.dir.string(), e.problem()),
+                  Remedy{e.remedy()});
+    }
+  }
+  return plans;
 }
 
 int64_t largest_batch(const PlanJob& job, PlanRequest r) {

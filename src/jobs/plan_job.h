@@ -51,6 +51,8 @@ struct PlanJob {
   int64_t pairs_per_text = 1;                        // zero-shot labels
   std::optional<hub::GlinerConfig> gliner;           // its encoder of texts
   size_t entity_labels = 0;                          // GLiNER: labels per text
+  bool has_head = true;                              // false: the plan assumes one
+  std::vector<PlanJob> teachers;                     // models that score the training texts before training
   std::optional<model::AdapterRanks> adapter_ranks;  // if the weights of its base can be shared
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
@@ -73,6 +75,9 @@ struct PlanTarget {
 std::string device_of(const PlanSpec& spec, const PlanJob& job);
 PlanTarget open_target(const PlanSpec& spec, const std::string& name);
 plan::PlanRequest request_for(const PlanJob& job, const PlanTarget& t);
+// Plans of the teachers' passes, which run one after another before training (`training`: its request). Throws
+// does_not_fit with the teacher's name.
+std::vector<plan::Plan> teacher_plans(const PlanJob& job, const plan::PlanRequest& training, const PlanTarget& t);
 // Texts in the largest batch (for training: micro-batch) that fits, whether or not it is faster.
 int64_t largest_batch(const PlanJob& job, plan::PlanRequest r);
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/test_files.h"
 #include "engine/engine.h"
 #include "engine/testing.h"
@@ -104,6 +106,84 @@ TEST(PlanJob, RejectsEntitiesThatCannotBePlanned) {
   spec.zero_shot.reset();
   spec.adapter = temp.path().string();
   EXPECT_HAS(refusal(gliner_dir("span")), "adapters are not supported for a GLiNER model");
+}
+
+class TeacherPlans : public ::testing::Test {
+ protected:
+  std::string model(const char* name, const std::vector<std::string>& labels = {}) {
+    const auto dir = temp_ / name;
+    model::put_golden_model(dir, name);
+    if (labels.empty()) return dir.string();
+    auto config = nlohmann::json::parse(get_file(dir / "config.json"));
+    for (size_t i = 0; i < labels.size(); ++i) config["id2label"][std::to_string(i)] = labels[i];
+    config.erase("label2id");
+    put_file(dir / "config.json", config.dump());
+    return dir.string();
+  }
+  std::string nli() { return model("bert_pair", {"contradiction", "neutral", "entailment"}); }
+  static PlanSpec training(const std::vector<std::string>& teachers) {
+    PlanSpec spec = cpu_spec("fp32");
+    spec.task = plan::Task::train;
+    spec.settings["teacher"] = teachers;
+    return spec;
+  }
+  const TempDir temp_;
+};
+
+TEST_F(TeacherPlans, PlanEachTeacherInTurn) {
+  const std::string student = model("distilbert_sequence"), classes = model("roberta_sequence");
+  put_file(temp_ / "scores.csv", "text,a,b\n");
+  PlanSpec spec = training({classes, (temp_ / "scores.csv").string(), nli()});
+  spec.zero_shot = ZeroShot{.labels = {"a", "b", "c", "d"}};
+  const PlanJob job = open_job(spec, student, true);
+  EXPECT_TRUE(job.request.soft_labels);
+  EXPECT_EQ(job.request.shape.sequence_classes, 4);
+  ASSERT_EQ(job.teachers.size(), 2u) << "a file needs no pass";
+  EXPECT_EQ(job.teachers[0].pairs_per_text, 1);
+  EXPECT_EQ(job.teachers[1].pairs_per_text, 4);
+  const PlanTarget target = open_target(spec, "cpu");
+  const plan::PlanRequest request = request_for(job, target);
+  const std::vector<plan::Plan> plans = teacher_plans(job, request, target);
+  ASSERT_EQ(plans.size(), 2u);
+  PlanSpec alone = cpu_spec("fp32");
+  const plan::Plan scoring = solve(request_for(open_job(alone, classes, true), target));
+  EXPECT_EQ(plans[0].task, plan::Task::score);
+  EXPECT_EQ(plans[0].peak_bytes, scoring.peak_bytes);
+  EXPECT_EQ(plans[1].output, model::Output::sequence_logits);
+  PlanJob smaller = job;
+  smaller.teachers[0].settings.memory_limit = plan::MemoryLimit::of_bytes(1000);
+  EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { teacher_plans(smaller, request, target); }),
+             "roberta_sequence: scoring the training texts");
+}
+
+TEST_F(TeacherPlans, ReadTheKeysOfTrainingFiles) {
+  const std::string teacher = nli();
+  put_file(temp_ / "train.yaml", "teacher: [" + teacher + "]\nlabels: \"x, y\"\n");
+  PlanSpec spec = cpu_spec("fp32");
+  spec.task = plan::Task::train;
+  spec.config = (temp_ / "train.yaml").string();
+  const PlanJob job = open_job(spec, "", true);
+  EXPECT_EQ(job.dir, teacher) << "the student starts from it";
+  ASSERT_EQ(job.teachers.size(), 1u);
+  EXPECT_EQ(job.teachers[0].pairs_per_text, 2);
+  EXPECT_EQ(job.request.shape.sequence_classes, 2);
+}
+
+TEST_F(TeacherPlans, RejectModelsThatCannotTeach) {
+  const std::string student = model("bert_sequence");
+  const auto refusal = [&](ErrorCode code, const PlanSpec& spec) {
+    return error_of(code, [&] { open_job(spec, student, true); });
+  };
+  EXPECT_HAS(refusal(ErrorCode::bad_model, training({model("bert_token")})), "no classification head");
+  EXPECT_HAS(refusal(ErrorCode::bad_model, training({model("bert_encoder")})), "no classification head");
+  PlanSpec spec = training({model("roberta_sequence")});
+  spec.zero_shot = ZeroShot{.labels = {"a", "b"}};
+  EXPECT_HAS(refusal(ErrorCode::bad_model, spec), "`labels` requires an NLI model");
+  spec.settings.erase("teacher");
+  EXPECT_HAS(refusal(ErrorCode::usage, spec), "without a teacher");
+  spec = training({student});
+  spec.task = plan::Task::score;
+  EXPECT_HAS(refusal(ErrorCode::usage, spec), "not used in scoring");
 }
 
 }  // namespace
