@@ -151,7 +151,7 @@ TEST_F(TeacherPlans, PlanEachTeacherInTurn) {
   EXPECT_EQ(plans[0].peak_bytes, scoring.peak_bytes);
   EXPECT_EQ(plans[1].output, model::Output::sequence_logits);
   PlanJob smaller = job;
-  smaller.teachers[0].settings.memory_limit = plan::MemoryLimit::of_bytes(1000);
+  smaller.teachers[0].settings.memory_limit = plan::MemoryLimit::read("1MiB");
   EXPECT_HAS(error_of(ErrorCode::does_not_fit, [&] { teacher_plans(smaller, request, target); }),
              "roberta_sequence: scoring the training texts");
 }
