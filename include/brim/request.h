@@ -22,6 +22,7 @@ class BRIM_API ZeroShotLabels {
   virtual ~ZeroShotLabels();
   virtual const std::vector<std::string>& labels() const = 0;
   virtual bool multi_label() const = 0;
+  virtual int64_t tokens_per_text() const;  // tokens that are computed for the labels again with each text
 };
 
 struct Request {
@@ -30,7 +31,7 @@ struct Request {
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // work not started by then is rejected
   std::stop_token stop = {};                                           // cancels work that is not started
   std::optional<LongText> long_text = {};                              // default: the scorer's
-  int64_t max_length = 0;   // tokens of this text, at most the scorer's; 0: the scorer's; not with `ids` or labels
+  int64_t max_length = 0;   // tokens of this text, at most the scorer's; 0: the scorer's; not with `ids`
   bool keep_end = false;    // truncate at the beginning instead
   bool raw_scores = false;  // scores before softmax or sigmoid; requires ScorerOptions::raw_scores
   bool bulk = false;        // low priority; still gets a tenth of the batches

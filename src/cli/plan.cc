@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,7 +70,22 @@ std::string neighbour(const PlanRequest& r, const Plan& chosen, int64_t change) 
                             100 * (p->tokens_per_second / chosen.tokens_per_second - 1));
 }
 
-void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
+void print_teachers(const PlanJob& job, const std::vector<Plan>& plans) {
+  if (plans.empty()) return;
+  fmt::print("teachers     score the training texts before training, one after another\n");
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const PlanJob& teacher = job.teachers[i];
+    const Plan& p = plans[i];
+    fmt::print("  {:<24} {:>10}  {}, batches of {} tokens ({} texts of {}), {} tokens/s\n", teacher.name(),
+               format_bytes(p.peak_bytes), precision_name(p.precision), format_count(p.token_budget),
+               format_count(texts_of(teacher, p.token_budget)), teacher.request.typical_length,
+               format_si(p.tokens_per_second));
+    for (const auto& note : in_flags(teacher.notes)) fmt::print("note: {}: {}\n", teacher.name(), note);
+  }
+  fmt::print("\n");
+}
+
+void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p, const std::vector<Plan>& teachers) {
   const model::ModelShape& s = r.shape;
   fmt::print("model        {}: {}, {} of {}, {} parameters\n", job.name(), family_name(s.family),
              format_count(s.layers, "layer"), s.hidden, format_si(static_cast<double>(param_count(s))));
@@ -91,6 +107,7 @@ void print_plan(const PlanJob& job, const PlanRequest& r, const Plan& p) {
   }
   fmt::print("predicted    {} tokens/s, {} per {}\n\n", format_si(p.tokens_per_second), seconds_text(p.step_seconds),
              p.task == Task::train ? "update" : "batch");
+  print_teachers(job, teachers);
   fmt::print("why\n");
   for (const auto& line : p.why) fmt::print("  {}\n", line);
   fmt::print("{}\n{}\n", neighbour(r, p, kGiB), neighbour(r, p, -kGiB));
@@ -139,6 +156,7 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
       const PlanRequest r = request_for(job, t);
       try {
         plan = solve_in_flags(r);
+        (void)teacher_plans(job, r, t);
         any = true;
         largest = largest_batch(job, r);
         if (f.json) {
@@ -150,7 +168,8 @@ int run_all(const PlanFlags& f, const PlanJob& job) {
           said += fmt::format("{}planning only, unsupported by this build", said.empty() ? "" : "; ");
       } catch (const Error& e) {
         if (e.code() != ErrorCode::does_not_fit) throw;
-        said = fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
+        said = plan ? rendered(e.what()) : fmt::format("does not fit; needs {}", format_bytes(least_limit(r)));
+        plan.reset();  // a teacher does not fit
         if (f.json) rows.push_back(jobs::unfit_json(name, r));
       }
     } catch (const Error& e) {  // precision or limit not supported by this GPU
@@ -180,17 +199,21 @@ int run_one(const PlanFlags& f, PlanJob job) {
   const PlanRequest r = request_for(job, t);
   const int64_t since = now_ns();
   Plan p;
+  std::vector<Plan> teachers;
   try {
     p = solve_in_flags(r);
+    teachers = teacher_plans(job, r, t);
   } catch (const Error& e) {
     if (f.json && e.code() == ErrorCode::does_not_fit) fmt::print("{}\n", text_of(jobs::unfit_json(t.profile.name, r)));
     throw;
   }
   const double seconds = seconds_since(since);
   if (f.json) {
-    fmt::print("{}\n", text_of(described_plan(job, r, std::move(p))));
+    auto json = described_plan(job, r, std::move(p));
+    for (size_t i = 0; i < teachers.size(); ++i) json["teachers"].push_back(json_of(job.teachers[i], teachers[i]));
+    fmt::print("{}\n", text_of(json));
   } else {
-    print_plan(job, r, p);
+    print_plan(job, r, p, teachers);
     fmt::print("planned in {}\n", seconds_text(seconds));
   }
   return 0;
@@ -219,7 +242,13 @@ int run_plan(const PlanFlags& f) {
   const jobs::PlanSpec spec = spec_of(f);
   std::vector<PlanJob> jobs;
   const std::vector<std::string> models = f.models.empty() ? std::vector<std::string>{""} : f.models;
-  for (const auto& model : models) jobs.push_back(open_job(spec, model, jobs.empty()));
+  for (const auto& model : models) {
+    jobs.push_back(open_job(spec, model, jobs.empty()));
+    if (auto labels = labels_job(jobs.back())) jobs.push_back(std::move(*labels));
+  }
+  if (spec.entities && std::ranges::none_of(jobs, [](const PlanJob& job) { return job.gliner.has_value(); }))
+    fail(ErrorCode::usage, "--entities: requires a GLiNER model (gliner_config.json); {} are none",
+         fmt::join(models, ", "));
   if (jobs.size() > 1 && spec.task == Task::train)
     fail(ErrorCode::usage, "--model: training supports one model, not {}", jobs.size());
   if (jobs.size() > 1 || jobs[0].rules) return run_several(f, jobs);
@@ -276,6 +305,7 @@ std::function<int()> setup_plan(CLI::App& app) {
   add("lora_r", "training: rank of LoRA");
   add("lora_targets", "training: linear layers that LoRA adapts: all, attention, names or a regular expression");
   add("recompute", "auto, none, half, selective or full");
+  add("teacher", "training: model that scores the training texts first, or file of its scores; repeatable");
   add("batch_size", "rows per update (default: 32, same as `brim train`)");
   add("learning_rate", "learning rate at the reference batch");
   add("lr_scaling", "scale the learning rate with the batch size: none, sqrt or linear");
@@ -292,6 +322,8 @@ std::function<int()> setup_plan(CLI::App& app) {
 #endif
   add_forecast_plan_rows(app, f->forecast);
   f->zero_shot.add_to(app);
+  app.add_option("--entities", f->entities.entities, "plan for these labels of a GLiNER model, separated by commas");
+  app.add_option("--entities-file", f->entities.entities_file, "file of such labels, one per line");
   app.add_flag("--measure", f->measure, "measure this CPU first and save the result");
   app.add_flag("--json", f->json, "print the plan as JSON");
   return [f, serve] {

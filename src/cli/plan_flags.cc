@@ -39,6 +39,7 @@ jobs::PlanSpec spec_of(const PlanFlags& f) {
   spec.settings = f.settings;
   spec.typical_length = f.typical_length;
   spec.zero_shot = f.zero_shot.read();
+  spec.entities = f.entities.read();
   spec.several = f.models.size() > 1;
   spec.device = f.device;
   spec.card = card_of(f);

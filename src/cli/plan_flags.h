@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/entity_flags.h"
 #include "cli/setting_flags.h"
 #include "cli/zero_shot_flags.h"
 #include "jobs/plan_job.h"
@@ -19,6 +20,7 @@ struct PlanFlags {
   int threads = 0;
   bool json = false, measure = false, serves = false;
   ZeroShotFlags zero_shot;
+  EntityFlags entities;
   FlagValues settings;  // from training's table
   FlagValues forecast;  // from forecasting's table, keys of its own
 };

@@ -196,6 +196,7 @@ int plan_serve(PlanFlags f) {
     if (model.precision != Precision()) own.settings["precision"] = {model.precision.text()};
     jobs::PlanSpec spec = spec_of(own);
     spec.adapter = model.adapter;
+    spec.entities = model.entities;
     jobs.push_back(open_job(spec, model.path, jobs.empty()));
     jobs.back().served_as = model.name;
     if (model.share_base) share_base(jobs.back());
@@ -204,6 +205,7 @@ int plan_serve(PlanFlags f) {
           hub::resolve_model(model.path, hub::model_search_path(hub::model_roots())), *model.pooling);
       jobs.back().notes.clear();
     }
+    if (auto labels = labels_job(jobs.back())) jobs.push_back(std::move(*labels));
   }
   return run_several(f, jobs);
 }

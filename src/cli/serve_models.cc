@@ -48,6 +48,7 @@ void add_model(OpenModels& open, const ServeFlags& f, const serve::ModelEntry& e
                          entry.keep_alive_seconds.value_or(f.keep_alive)});
   if (adapts) open.models.back().base = entry.path;
   if (entry.zero_shot) open.models.back().label_cost = serve::label_cost(*entry.zero_shot);
+  if (entry.entities) open.models.back().label_cost = serve::label_cost(*entry.entities, entry.path);
   open.settings.push_back([&f, entry, pooling] {
     EngineFlags flags = f.engine;
     flags.model = entry.path;
@@ -244,6 +245,13 @@ void add_adapter_loading(serve::ServerOptions& options, std::shared_ptr<OpenMode
     serve::ModelEntry entry = adapter;
     entry.name = name;
     entry.adapter = dir;
+    const auto known = std::ranges::find(asked->models, name, &serve::ServedModel::name);
+    if (known != asked->models.end()) {  // unloaded; the name gets another directory
+      const auto place = known - asked->models.begin();
+      asked->models.erase(known);
+      asked->settings.erase(asked->settings.begin() + place);
+      asked->options.erase(asked->options.begin() + place);
+    }
     add_model(*asked, f, entry, std::nullopt);
     asked->options.emplace_back();  // not opened yet
     return asked->models.back();

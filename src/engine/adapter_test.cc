@@ -8,6 +8,7 @@
 
 #include "brim/brim.h"
 #include "engine/engine.h"
+#include "engine/precision.h"
 #include "engine/scorer_access.h"
 #include "engine/scorer_fixture.h"
 #include "memory/ledger.h"
@@ -151,6 +152,25 @@ TEST_F(AdapterTest, SharesOneCopyOfTheBaseAndLeavesItUnchanged) {
   }
   EXPECT_EQ(weights(together), encoder + own) << "the base counts once";
   EXPECT_LE(weights({&plain, 1}), encoder + own);
+}
+
+TEST_F(AdapterTest, SharedBaseHasOnePrecision) {
+  ScorerOptions base = options("roberta_sequence"), adapter = variant(8);
+  base.raw_scores = true;
+  base.precision = adapter.precision = Precision();
+  record_int8_agreement(base.model, 1, 1000);
+  EXPECT_EQ(Scorer::open(base)->precision(), "int8");
+  base.share_base = true;
+  const auto together = open_together(std::vector{base, adapter});
+  EXPECT_NE(together[0]->precision(), "int8");
+  EXPECT_EQ(together[0]->precision(), together[1]->precision());
+  EXPECT_NE(together[0]->precision_reason().find("adapters share"), std::string::npos)
+      << together[0]->precision_reason();
+  ASSERT_NE(engine_of(*together[0]).host().base(), nullptr);
+  EXPECT_EQ(engine_of(*together[0]).host().base(), engine_of(*together[1]).host().base());
+  record_int8_agreement(adapter.adapter, 1, 1000);
+  const auto later = open_beside(*together[0], adapter);
+  EXPECT_EQ(engine_of(*later).host().base(), engine_of(*together[0]).host().base());
 }
 
 TEST_F(AdapterTest, PlansCountTheBaseOnce) {

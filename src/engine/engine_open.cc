@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "device/built_with_cuda.h"
 #include "engine/engine.h"
+#include "engine/gliner_plan.h"
 #include "engine/label.h"
 #include "engine/precision.h"
 #include "engine/run_stats.h"
@@ -34,9 +35,6 @@ constexpr int64_t kMostTokensPerByte = 4, kUsualBytesPerToken = 4;
 // Inputs of at most this many tokens use our own GEMM kernels: opening the GEMM library takes 86 ms, and 2,048 tokens
 // take 2.7 ms longer without it (RoBERTa-base on an H200).
 constexpr int64_t kTokensWithoutLibrary = 16384;
-
-// Labels per text that memory is planned for if they are given with the texts.
-constexpr size_t kUsualEntityLabels = 32;
 
 bool is_short(int64_t most_tokens) { return most_tokens > 0 && most_tokens <= kTokensWithoutLibrary; }
 bool is_half(ops::Precision p) { return p == ops::Precision::bf16 || p == ops::Precision::fp16; }
@@ -433,18 +431,8 @@ void Engine::read_gliner(plan::PlanRequest& request) {
 
 // Requires the precision and the device of the request.
 void Engine::load_gliner(plan::PlanRequest& request) {
-  const int64_t labels_size =
-      is_bi_encoder() ? model::read_shape(hub::labels_encoder_dir(options_.model_dir)).hidden : 0;
-  const bool bf16 = request.device.kind == device::DeviceKind::cpu && request.precision == ops::Precision::bf16;
-  gliner_ = GlinerHead::load(options_.model_dir, *gliner_config_, request.shape.hidden, labels_size,
-                             bf16 ? ops::Precision::bf16 : ops::Precision::fp32);
-  const int64_t words = std::max<int64_t>(EntityTask::kWordsPerGroup, gliner_config_->max_words);
   const size_t labels = options_.entities ? options_.entities->labels.size() : kUsualEntityLabels;
-  const int64_t waiting = EntityTask::kWaitingTokens *
-                          (request.shape.hidden * static_cast<int64_t>(sizeof(float)) + EntityTask::kBytesPerToken);
-  request.head_bytes =
-      gliner_->bytes() + waiting +
-      std::max(1, request.device.threads) * gliner_->scratch_bytes(words, static_cast<int64_t>(labels));
+  gliner_ = load_planned_head(options_.model_dir, *gliner_config_, labels, request);
   if (options_.entities && !is_bi_encoder())
     zero_shot_ = std::make_unique<const EntityTask>(*options_.entities, *gliner_, *tokenizer_,
                                                     EntityTask::Sizes{request.shape.vocab, request.max_length});
@@ -468,7 +456,8 @@ void Engine::resolve(OpenRequest& prepared, device::Device& device, int64_t limi
   plan::PlanRequest& request = prepared.request;
   request.device = plan::local_profile(device);
   const plan::PrecisionChoice choice =
-      choose_precision(options.precision, request.device, engine.config_, options.files().measured_dir());
+      choose_precision(options.precision, request.device, engine.config_, options.files().measured_dir(),
+                       engine.adapter_ranks_.has_value());
   request.precision = choice.precision;
   engine.precision_reason_ = choice.reason;
   // The scales of fp8 depend on the values of merged matrices.

@@ -119,6 +119,7 @@ void EntityTask::add_labels(const EntityKeys& keys) {
     prompt_.insert(prompt_.end(), ids.begin(), ids.end());
   }
   prompt_.push_back(markers.text);
+  label_prompt_ = static_cast<int64_t>(prompt_.size() - tokenizer_->prefix().size());
 }
 
 void EntityTask::merge(std::span<const float>, LongText, float*) const {

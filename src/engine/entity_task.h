@@ -78,6 +78,7 @@ class EntityTask final : public LabelTask {
 
   const std::vector<std::string>& labels() const override { return settings_.labels; }
   bool multi_label() const override { return true; }
+  int64_t tokens_per_text() const override { return label_prompt_; }
   std::string identity() const override;
   std::optional<Error> tokenize(std::string_view text, const TextOptions& options, TokenizedTexts& out) const override;
   void merge(std::span<const float> logits, LongText how, float* scores) const override;
@@ -110,6 +111,7 @@ class EntityTask final : public LabelTask {
   const text::Tokenizer* tokenizer_;
   const PreparedLabels prepared_;
   size_t capacity_ = 0;                // content tokens per window
+  int64_t label_prompt_ = 0;           // tokens of the labels with their markers in prompt_
   std::vector<int32_t> prompt_;        // tokens before the words
   std::vector<int32_t> label_tokens_;  // index of the token that represents each label
   const int64_t vocabulary_;

@@ -69,6 +69,19 @@ TEST_P(EntityTaskTest, EntitiesEqualThoseOfGliner) {
 INSTANTIATE_TEST_SUITE_P(Variants, EntityTaskTest,
                          ::testing::Values("span", "span_rnn", "token", "token_rnn", "bi_span", "bi_token"));
 
+TEST(EntityTask, CountsTokensOfLabelsPerText) {
+  const EntityLabels labels{.labels = {"person", "company"}};
+  const auto together = Scorer::open(cpu_options(gliner_model("span")));
+  const auto prepared = together->prepare_entities(labels);
+  const auto alone = together->prepare_entities({.labels = {"person"}});
+  EXPECT_GT(prepared->tokens_per_text(), alone->tokens_per_text());
+  EXPECT_GE(alone->tokens_per_text(), 3) << "two markers and the label";
+  const Prediction empty = together->submit({.text = "", .zero_shot = prepared}).get();
+  EXPECT_EQ(empty.tokens, prepared->tokens_per_text() + 2) << "with [CLS] and [SEP]";
+  const auto apart = Scorer::open(cpu_options(gliner_model("bi_span")));
+  EXPECT_EQ(apart->prepare_entities(labels)->tokens_per_text(), 0);
+}
+
 TEST(EntityTask, BiEncoderReadsLabelsOnce) {
   const json golden = json::parse(std::ifstream(gliner_model("bi_span") / "golden.json"));
   EngineOptions options = options_for_engine(gliner_model("bi_span"));

@@ -44,15 +44,18 @@ void record_int8_agreement(const std::filesystem::path& dir, double agreement, i
 }
 
 plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& requested, const plan::DeviceProfile& device,
-                                       const hub::HfConfig& config, const std::filesystem::path& dir) {
+                                       const hub::HfConfig& config, const std::filesystem::path& dir,
+                                       bool shares_base) {
+  plan::PrecisionChoice choice = resolve_precision(requested, device, plan::Task::score);
   if (!requested.precision && device.kind == device::DeviceKind::cpu) {
     if (config.quantization) return {Precision::int8, "the model is stored in int8"};
     const double agreement = recorded_int8_agreement(dir);
-    if (agreement >= kEnoughAgreement)
+    if (agreement >= kEnoughAgreement && !shares_base)
       return {Precision::int8,
               fmt::format("int8 labels agree with fp32 on {:.2f} % of the rows measured", agreement * 100)};
+    if (agreement >= kEnoughAgreement)
+      choice.reason += "; int8 only on request, because adapters share the weights of their base";
   }
-  const plan::PrecisionChoice choice = resolve_precision(requested, device, plan::Task::score);
   return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
 }
 

@@ -11,9 +11,11 @@
 namespace brim::engine {
 
 // Like resolve_precision for scoring; in addition, "auto" on a CPU is int8 if the directory records enough agreement
-// with fp32, and fp8 falls back to bf16 if the fp8 GEMMs do not support the model's hidden size.
+// with fp32, and fp8 falls back to bf16 if the fp8 GEMMs do not support the model's hidden size. `shares_base`: "auto"
+// ignores such records, which differ between adapters, so that all of them use one copy of the weights.
 plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
-                                       const hub::HfConfig& config, const std::filesystem::path& dir);
+                                       const hub::HfConfig& config, const std::filesystem::path& dir,
+                                       bool shares_base = false);
 
 // Agreement of int8 labels with fp32, as written by `brim eval --record-agreement`; negative if never measured.
 double recorded_int8_agreement(const std::filesystem::path& dir);

@@ -123,7 +123,7 @@ TEST(RepeatedRows, AreFoundNearbyInLargeFiles) {
   EXPECT_LE(finder.bytes(), 200'000);
 }
 
-class RepeatedRowsOfFiles : public ::testing::TestWithParam<LongText> {};
+class RepeatedRowsOfFiles : public ::testing::TestWithParam<std::pair<LongText, const char*>> {};
 
 // Everything the pipeline passes to the sink, as text.
 std::string output_of(Engine& engine, const std::string& bytes, int64_t repeated_bytes, PipelineStats& stats) {
@@ -155,10 +155,10 @@ TEST_P(RepeatedRowsOfFiles, HaveTheSameOutput) {
   EngineOptions options;
   options.model_dir = temp.path();
   options.device = device::read_device("cpu");
-  options.precision = plan::read_precision("fp32");
+  options.precision = plan::read_precision(GetParam().second);
   options.threads = 2;
   options.memory_limit = plan::MemoryLimit::read("1GiB");
-  options.long_text = GetParam();
+  options.long_text = GetParam().first;
   const auto engine = Engine::open(options);
   std::mt19937 random(3);
   std::vector<std::string> texts;
@@ -186,7 +186,10 @@ TEST_P(RepeatedRowsOfFiles, HaveTheSameOutput) {
 }
 
 INSTANTIATE_TEST_SUITE_P(LongTexts, RepeatedRowsOfFiles,
-                         ::testing::Values(LongText::truncate, LongText::window_mean, LongText::error));
+                         ::testing::Values(std::pair(LongText::truncate, "fp32"),
+                                           std::pair(LongText::window_mean, "fp32"), std::pair(LongText::error, "fp32"),
+                                           std::pair(LongText::truncate, "bf16"),
+                                           std::pair(LongText::truncate, "int8")));
 
 }  // namespace
 }  // namespace brim::engine

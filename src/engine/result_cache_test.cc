@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <mutex>
+
 #include "base/test_files.h"
 #include "engine/scorer_access.h"
 #include "engine/testing.h"
@@ -148,9 +151,66 @@ TEST_F(CachedScorer, ScoresListsOfTextsLikeOneWithoutCache) {
       EXPECT_EQ(got.errors[0].first, want.errors[0].first);
       EXPECT_EQ(progress.back(), texts.size());
     }
-    EXPECT_EQ(cached->work().cache_hits, 4);    // one in the second list, three in the third
-    EXPECT_EQ(cached->work().cache_misses, 8);  // including the text that is not UTF-8, each time
+    EXPECT_EQ(cached->work().cache_hits, 5);    // one in the first and second list, three in the third
+    EXPECT_EQ(cached->work().cache_misses, 7);  // including the text that is not UTF-8, each time
   }
+}
+
+TEST_F(CachedScorer, ScoresEqualTextsOfACallOnce) {
+  const auto plain = open("bert_sequence", 0), cached = open("bert_sequence", 1 << 20);
+  const std::vector<std::string_view> texts = {"w5", "w6 w7", "\xff", "w5", "\xff", "w6 w7", "w5"};
+  const Predictions want = plain->score(texts), got = cached->score(texts);
+  EXPECT_EQ(got.scores, want.scores);
+  EXPECT_EQ(got.labels, want.labels);
+  ASSERT_EQ(got.errors.size(), 2u);
+  for (const size_t i : {0u, 1u}) EXPECT_EQ(got.errors[i].first, want.errors[i].first);
+  EXPECT_EQ(got.tokens, 3 + 4);
+  EXPECT_EQ(cached->work().cache_hits, 4);
+  EXPECT_EQ(cached->work().cache_misses, 3);
+  // The same first texts with other second ones are not equal.
+  const std::vector<std::string_view> first = {"w5", "w5", "w5"}, second = {"w6", "w7", "w6"};
+  EXPECT_EQ(cached->score_pairs(first, second).scores, plain->score_pairs(first, second).scores);
+  EXPECT_EQ(cached->work().cache_hits, 5);
+}
+
+class CollectedAnswers : public Completion {
+ public:
+  void done(std::span<Answer> answers) noexcept override {
+    const std::lock_guard lock(mutex_);
+    for (Answer& answer : answers) found_[answer.ticket].push_back(std::move(answer.prediction));
+  }
+  std::map<uint64_t, std::vector<Prediction>> wait(size_t tickets) {
+    wait_until([&] {
+      const std::lock_guard lock(mutex_);
+      return found_.size() == tickets;
+    });
+    const std::lock_guard lock(mutex_);
+    return found_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, std::vector<Prediction>> found_;
+};
+
+TEST_F(CachedScorer, ComputesEqualTextsSubmittedTogetherOnce) {
+  const auto plain = open("bert_sequence", 0), cached = open("bert_sequence", 1 << 20);
+  std::vector<Request> requests;
+  for (const std::string_view text : {"w5", "w6 w7", "w5", "w5"})
+    requests.push_back({.text = text, .ticket = requests.size()});
+  requests.push_back({.text = "w5", .ticket = 4, .raw_scores = true});
+  requests.push_back({.text = "w5", .ticket = 5, .client = 9});  // may be treated differently in the queue
+  requests.push_back({.text = "\xff", .ticket = 6});
+  requests.push_back({.text = "\xff", .ticket = 7});
+  CollectedAnswers answers;
+  cached->submit(requests, answers);
+  for (const auto& [ticket, found] : answers.wait(requests.size())) {
+    ASSERT_EQ(found.size(), 1u) << ticket;
+    expect_same(found[0], plain->submit(requests[ticket]).get());
+  }
+  EXPECT_EQ(cached->work().cache_hits, 2);
+  EXPECT_EQ(cached->work().cache_misses, 4);
+  EXPECT_EQ(cached->work().tokens, 3 + 4 + 3 + 3);
 }
 
 TEST_F(CachedScorer, CountsItsMemoryTowardsTheLimit) {

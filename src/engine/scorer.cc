@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -38,7 +39,8 @@ struct PendingRequest : engine::PendingText {
   bool outside = false;
   std::string text;
   text::Encoding encoding;
-  std::string key;  // in the cache; empty: not kept there
+  std::string key;                      // in the cache; empty: not kept there
+  std::vector<uint64_t> equal_tickets;  // equal requests of the same call, which get the same answer
 };
 
 // Delivers the answers of one batch, grouped by completion.
@@ -187,6 +189,7 @@ class EncoderScorer final : public engine::EngineScorer {
     engine::PendingTexts texts, texts_of_both;
     texts.reserve(requests.size());
     std::vector<Answer> refused, known;
+    std::unordered_map<std::string_view, PendingRequest*> waiting;  // requests of this call, by key
     for (const Request& request : requests) {
       auto pending = std::make_unique<PendingRequest>();
       std::optional<Error> error = check(request);
@@ -195,6 +198,7 @@ class EncoderScorer final : public engine::EngineScorer {
       Prediction none;
       if (!error && cache_ && !closed_) {
         pending->key = key_of(request);
+        if (joins(waiting, pending->key, request)) continue;
         if (const auto found = cache_.find(pending->key)) {
           known.push_back({request.ticket, *found});
           continue;
@@ -237,6 +241,7 @@ class EncoderScorer final : public engine::EngineScorer {
       pending->bulk = request.bulk;
       pending->client = request.client;
       pending->raw_scores = request.raw_scores;
+      if (!pending->key.empty()) waiting.emplace(pending->key, pending.get());
       (pending->both ? texts_of_both : texts).push_back(std::move(pending));
     }
     if (!refused.empty()) completion.done(refused);
@@ -357,6 +362,20 @@ class EncoderScorer final : public engine::EngineScorer {
     return task != nullptr ? task->entities() : nullptr;
   }
 
+  // Adds the request to an equal one that is not submitted yet.
+  bool joins(const std::unordered_map<std::string_view, PendingRequest*>& waiting, std::string_view key,
+             const Request& request) {
+    const auto found = waiting.find(key);
+    if (found == waiting.end()) return false;
+    PendingRequest& first = *found->second;
+    if (first.deadline != request.deadline || first.stop != request.stop || first.bulk != request.bulk ||
+        first.client != request.client)
+      return false;
+    first.equal_tickets.push_back(request.ticket);
+    cache_.count_hit();
+    return true;
+  }
+
   // If the device is lost before its graphs are captured, all texts get that error.
   void hand_over(engine::PendingTexts texts, engine::Heads heads) {
     if (texts.empty()) return;
@@ -389,7 +408,10 @@ class EncoderScorer final : public engine::EngineScorer {
     answers.reserve(texts.size());
     for (const auto& text : texts) {
       auto& request = static_cast<PendingRequest&>(*text);
-      answers.emplace_back(request.completion, Answer{request.ticket, answer_of(request)});
+      Prediction prediction = answer_of(request);
+      for (const uint64_t ticket : request.equal_tickets)
+        answers.emplace_back(request.completion, Answer{ticket, prediction});
+      answers.emplace_back(request.completion, Answer{request.ticket, std::move(prediction)});
     }
     deliver(answers);
   }

@@ -2,6 +2,8 @@
 #include "engine/scorer_cache.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/label.h"
@@ -84,16 +86,27 @@ std::shared_ptr<const Prediction> ScorerCache::find(std::string_view key) {
 
 void ScorerCache::score(const Texts& given, const std::function<void(size_t)>& progress, const ScoreTexts& compute,
                         Predictions& all) {
-  std::vector<size_t> rows;
+  std::vector<size_t> rows;                        // computed
+  std::vector<std::pair<size_t, size_t>> missing;  // row, and the index in `rows` of the first equal one
   std::vector<std::string_view> texts, pairs;
+  std::map<std::pair<std::string_view, std::string_view>, size_t> indices;  // values index `rows`
   for (size_t row = 0; row < given.texts.size(); ++row) {
+    const std::string_view pair = given.pairs.empty() ? std::string_view() : given.pairs[row];
+    const auto [same, first] = indices.try_emplace({given.texts[row], pair}, rows.size());
+    if (!first) {
+      count_hit();
+      missing.emplace_back(row, same->second);
+      continue;
+    }
     if (const auto known = find(row_key(given, row))) {
+      indices.erase(same);
       fill_row(all, row, *known);
       continue;
     }
+    missing.emplace_back(row, rows.size());
     rows.push_back(row);
     texts.push_back(given.texts[row]);
-    if (!given.pairs.empty()) pairs.push_back(given.pairs[row]);
+    if (!given.pairs.empty()) pairs.push_back(pair);
   }
   const size_t known = given.texts.size() - rows.size();
   if (progress && known > 0) progress(known);
@@ -102,15 +115,18 @@ void ScorerCache::score(const Texts& given, const std::function<void(size_t)>& p
   if (progress) on_progress = [&](size_t done) { progress(known + done); };
   const Predictions scored = compute({texts, pairs, given.labels, given.prompt}, on_progress);
   all.tokens = scored.tokens;
-  size_t error = 0;  // index into the errors, by row
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (error < scored.errors.size() && scored.errors[error].first == i) {
-      all.errors.emplace_back(rows[i], scored.errors[error++].second);
+  const auto error_of = [&](size_t i) {
+    const auto found = std::ranges::lower_bound(scored.errors, i, {}, [](const auto& e) { return e.first; });
+    return found != scored.errors.end() && found->first == i ? &found->second : nullptr;
+  };
+  for (const auto& [row, i] : missing) {
+    if (const Error* error = error_of(i)) {
+      all.errors.emplace_back(row, *error);
       continue;
     }
     Prediction p = row_of(scored, i);
-    fill_row(all, rows[i], p);
-    cache_->put(row_key(given, rows[i]), std::move(p));
+    fill_row(all, row, p);
+    if (row == rows[i]) cache_->put(row_key(given, row), std::move(p));
   }
 }
 

@@ -27,6 +27,7 @@ class ScorerCache {
   std::string key(const Request& request, const LabelTask* labels) const;
   std::shared_ptr<const Prediction> find(std::string_view key);  // counts a hit or a miss
   void put(std::string key, const Prediction& prediction) { cache_->put(std::move(key), prediction); }
+  void count_hit() { hits_.fetch_add(1, std::memory_order_relaxed); }
 
   // Texts of a call like Scorer::score().
   struct Texts {
@@ -35,7 +36,8 @@ class ScorerCache {
     std::string_view prompt = {};
   };
   using ScoreTexts = std::function<Predictions(const Texts&, const std::function<void(size_t)>& progress)>;
-  // Fills the rows of `all` from the cache, the others with `compute`, and keeps their results.
+  // Fills the rows of `all` from the cache, the others with `compute`, which gets equal texts once, and keeps their
+  // results.
   void score(const Texts& texts, const std::function<void(size_t)>& progress, const ScoreTexts& compute,
              Predictions& all);
 

@@ -36,6 +36,7 @@ Completion::~Completion() = default;
 PooledModel::~PooledModel() = default;
 Scorer::~Scorer() = default;
 ZeroShotLabels::~ZeroShotLabels() = default;
+int64_t ZeroShotLabels::tokens_per_text() const { return 0; }
 ScorerWork PooledModel::work() const { return {}; }
 std::string Scorer::pci_bus_id() const { return {}; }
 // For scorers without turns between clients

@@ -120,7 +120,12 @@ std::optional<Error> ZeroShotTask::tokenize(std::string_view text, const TextOpt
                                             TokenizedTexts& out) const {
   thread_local std::vector<int32_t> content;
   tokenizer_->content_ids(text, content);
-  const size_t size = content.size(), capacity = static_cast<size_t>(longest_ - special_);
+  const int64_t longest = options.max_length > 0 ? std::min(options.max_length, longest_) : longest_;
+  const int64_t taken = special_ + static_cast<int64_t>(longest_hypothesis_);
+  if (longest <= taken)
+    return Error(ErrorCode::usage,
+                 fmt::format("`max_length={}`: must be above the {} tokens of the longest label", longest, taken));
+  const size_t size = content.size(), capacity = static_cast<size_t>(longest - special_);
   const bool windows = options.long_text == LongText::window_mean || options.long_text == LongText::window_max;
   const size_t part = capacity - longest_hypothesis_;  // text tokens that fit with every label
   if (options.long_text == LongText::error && size > part)
@@ -131,7 +136,7 @@ std::optional<Error> ZeroShotTask::tokenize(std::string_view text, const TextOpt
   const size_t parts = windows && size > part ? 1 + (size - part + step - 1) / step : 1;
   if (parts * labels_.size() > kMostPairs)
     return Error(ErrorCode::bad_data,
-                 fmt::format("the text needs {} pairs of {} tokens, the limit is {}", parts * labels_.size(), longest_,
+                 fmt::format("the text needs {} pairs of {} tokens, the limit is {}", parts * labels_.size(), longest,
                              kMostPairs),
                  Remedy{"set `long_text=truncate`"});
   TokenizedText t;

@@ -59,6 +59,7 @@ class ZeroShotTask final : public LabelTask {
   const std::vector<std::string>& labels() const override { return labels_; }
   // A single label has no others to compete with.
   bool multi_label() const override { return multi_label_ || labels_.size() == 1; }
+  int64_t tokens_per_text() const override { return static_cast<int64_t>(hypothesis_tokens_); }
   std::string identity() const override { return identity_; }
 
   // Appends a text: a window for each of its parts and each label, part by part. Only the text is truncated.

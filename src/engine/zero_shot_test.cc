@@ -137,6 +137,34 @@ TEST_F(ZeroShotTest, LongTextsAreTruncatedWindowedOrRejected) {
   EXPECT_NE(scores(words, LongText::truncate).scores, scores(words, LongText::truncate, true).scores);
 }
 
+TEST_F(ZeroShotTest, MaxLengthShortensTexts) {
+  const auto scorer = Scorer::open(options(nli(usual_)));
+  const auto labels = scorer->prepare_labels({.labels = {"w10", "w20 w21"}, .text_template = "{}"});
+  EXPECT_EQ(labels->tokens_per_text(), 1 + 2);
+  const auto score = [&](const std::string& text, int64_t max_length, LongText how = LongText::truncate) {
+    return scorer->submit({.text = text, .long_text = how, .max_length = max_length, .zero_shot = labels}).get();
+  };
+  // 3 special tokens and a hypothesis: 4 words next to the first label, 3 next to the second.
+  const Prediction cut = score("w5 w6 w7 w8 w9", 8), three = score("w5 w6 w7", 0), four = score("w5 w6 w7 w8", 0);
+  EXPECT_TRUE(cut.truncated);
+  EXPECT_NE(cut.scores, score("w5 w6 w7 w8 w9", 0).scores);
+  EXPECT_EQ(score("w5 w6 w7", 8).scores, three.scores);
+  EXPECT_FALSE(score("w5 w6 w7", 8).truncated);
+  EXPECT_EQ(score("w5 w6 w7", 1000).scores, three.scores) << "limited by the model's maximum";
+  EXPECT_TRUE(score("w5 w6 w7 w8", 8).truncated);
+  EXPECT_NE(score("w5 w6 w7 w8", 8).scores, four.scores);
+  const Prediction rejected = score("w5 w6 w7 w8", 8, LongText::error);
+  ASSERT_TRUE(rejected.error);
+  EXPECT_HAS(rejected.error->what(), "at most 3 fit");
+  // Parts of at most three words.
+  const Prediction parts = score("w5 w6 w7 w8 w9 w10", 8, LongText::window_max), end = score("w8 w9 w10", 0);
+  for (size_t k = 0; k < 2; ++k) EXPECT_NEAR(parts.scores[k], std::max(three.scores[k], end.scores[k]), 1e-6);
+  const Prediction none = score("w5", 5);
+  ASSERT_TRUE(none.error);
+  EXPECT_EQ(none.error->code(), ErrorCode::usage);
+  EXPECT_HAS(none.error->what(), "`max_length=5`: must be above the 5 tokens of the longest label");
+}
+
 TEST_F(ZeroShotTest, RejectsInvalidLabelsAndTemplates) {
   const auto scorer = Scorer::open(options(nli(usual_)));
   const auto refused = [&](ZeroShot request, const char* part) {

@@ -9,6 +9,7 @@
 
 #include "base/fuzz_driver.h"
 #include "base/test_files.h"
+#include "io/zip_maker.h"
 
 #define LLVMFuzzerTestOneInput fuzz_adapter
 #include "hub/adapter_fuzz.cc"
@@ -18,6 +19,29 @@ namespace brim::hub {
 namespace {
 
 constexpr const char* kModule = "bert.encoder.layer.0.attention.self.query";
+
+// The tensors as torch.save writes them.
+std::string torch_file(const std::map<std::string, tensor::TensorView>& tensors) {
+  const auto text = [](const std::string& value) { return "X" + io::ZipMaker::le(value.size(), 4) + value; };
+  const auto pair = [](int64_t first, int64_t second) {
+    const auto integer = [](int64_t value) { return "\x8a\x08" + io::ZipMaker::le(static_cast<uint64_t>(value), 8); };
+    return "(" + integer(first) + integer(second) + "t";
+  };
+  io::ZipMaker zip;
+  zip.members.emplace_back();
+  std::string pickle = "\x80\x02}(";
+  for (const auto& [name, t] : tensors) {
+    const std::string key = std::to_string(zip.members.size() - 1);
+    pickle += text(name) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\nFloatStorage\n" +
+              text(key) + text("cpu") + "K" + static_cast<char>(t.elements()) + "tQK" + '\0' +
+              pair(t.dim[0], t.dim[1]) + pair(t.dim[1], 1) + "\x89}tR";
+    zip.members.push_back(
+        {.name = "m/data/" + key,
+         .bytes = std::string(static_cast<const char*>(t.data), static_cast<size_t>(t.elements()) * sizeof(float))});
+  }
+  zip.members[0] = {.name = "m/data.pkl", .bytes = pickle + "u."};
+  return zip.make();
+}
 
 struct Files {
   TempDir dir;
@@ -58,6 +82,33 @@ TEST(Adapter, AddsTheScaledProduct) {
     f.open().apply(std::string(kModule) + ".weight", values);
     for (const float v : values) EXPECT_FLOAT_EQ(v, 1 + scale * 2) << change;
   }
+}
+
+TEST(Adapter, ReadsFilesOfTorch) {
+  Files f;
+  for (size_t i = 0; i < f.values.size(); ++i) f.values[i] = static_cast<float>(i) / 8;
+  f.add("weight", {2, 4}, "classifier.modules_to_save.default");
+  std::vector<float> want(12, 1.0f), found(12, 1.0f), head(8);
+  const std::string name = std::string(kModule) + ".weight";
+  f.open().apply(name, want);
+  EXPECT_NE(want, found);
+  std::filesystem::remove(f.dir / kAdapterWeights);
+  put_file(f.dir / "adapter_model.bin", torch_file(f.tensors));
+  const auto base = WeightSource::open(f.dir.path());
+  const Adapter adapter(f.dir.path(), *base);
+  adapter.apply(name, found);
+  EXPECT_EQ(found, want);
+  adapter.apply("classifier.weight", head);
+  EXPECT_EQ(head, std::vector<float>(f.values.begin(), f.values.begin() + 8));
+  EXPECT_EQ(adapter.rank_of(name), 2);
+  // A safetensors file takes precedence.
+  f.values.assign(f.values.size(), 1.0f);
+  std::vector<float> ones(12, 1.0f);
+  f.open().apply(name, ones);
+  EXPECT_EQ(ones, std::vector<float>(12, 7.0f));
+  std::filesystem::remove(f.dir / kAdapterWeights);
+  put_file(f.dir / "adapter_model.bin", "no weights");
+  EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { Adapter(f.dir.path(), *base); }), "adapter_model.bin");
 }
 
 TEST(Adapter, ReplacesAndAddsTensorsOfTheHead) {

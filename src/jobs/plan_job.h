@@ -11,6 +11,7 @@
 
 #include "brim/options.h"
 #include "device/device.h"
+#include "hub/gliner_config.h"
 #include "hub/hf_config.h"
 #include "plan/plan.h"
 #include "train/settings.h"
@@ -32,7 +33,8 @@ struct PlanSpec {
   std::map<std::string, std::vector<std::string>> settings;  // from training's table
   int64_t typical_length = 0;                                // 0: at most 128
   std::optional<ZeroShot> zero_shot;
-  bool several = false;  // zero-shot labels are for the NLI models among several
+  std::optional<EntityLabels> entities;
+  bool several = false;  // zero-shot labels are for the NLI models among several, entities for the GLiNER models
   std::string device;    // a GPU's name or a local device; empty: that of the settings
   std::optional<CustomCard> card;
   int threads = 0;
@@ -47,6 +49,10 @@ struct PlanJob {
   train::TrainSettings settings;                     // defaults, the YAML file's values, the given values
   bool rules = false;                                // VADER: uses no device memory
   int64_t pairs_per_text = 1;                        // zero-shot labels
+  std::optional<hub::GlinerConfig> gliner;           // its encoder of texts
+  size_t entity_labels = 0;                          // GLiNER: labels per text
+  bool has_head = true;                              // false: the plan assumes one
+  std::vector<PlanJob> teachers;                     // models that score the training texts before training
   std::optional<model::AdapterRanks> adapter_ranks;  // if the weights of its base can be shared
   std::vector<std::string> notes;
   std::string served_as;  // name in a serve.yaml
@@ -55,6 +61,8 @@ struct PlanJob {
 
 // Notes about the YAML file are logged only if `first`.
 PlanJob open_job(const PlanSpec& spec, const std::string& model, bool first);
+// The encoder of labels of a GLiNER bi-encoder, planned together with its encoder of texts; nullopt for other models.
+std::optional<PlanJob> labels_job(const PlanJob& texts);
 
 struct PlanTarget {
   plan::DeviceProfile profile;
@@ -67,6 +75,9 @@ struct PlanTarget {
 std::string device_of(const PlanSpec& spec, const PlanJob& job);
 PlanTarget open_target(const PlanSpec& spec, const std::string& name);
 plan::PlanRequest request_for(const PlanJob& job, const PlanTarget& t);
+// Plans of the teachers' passes, which run one after another before training (`training`: its request). Throws
+// does_not_fit with the teacher's name.
+std::vector<plan::Plan> teacher_plans(const PlanJob& job, const plan::PlanRequest& training, const PlanTarget& t);
 // Texts in the largest batch (for training: micro-batch) that fits, whether or not it is faster.
 int64_t largest_batch(const PlanJob& job, plan::PlanRequest r);
 

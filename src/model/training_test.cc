@@ -71,8 +71,9 @@ TEST(TrainingPass, LossAndGradientsMatchPyTorch) {
 }
 
 TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
-  for (const char* name : {"bert_sequence", "bert_token", "roberta_sequence", "electra_sequence", "albert_sequence",
-                           "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
+  for (const char* name :
+       {"bert_sequence", "bert_token", "roberta_sequence", "electra_sequence", "albert_sequence", "deberta_sequence",
+        "deberta_keys", "deberta_convolution", "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
     SCOPED_TRACE(name);
     const PassRun whole = run(name, Recompute::none, 1, 1);
     for (const Recompute level : kRecomputeLevels)
@@ -93,8 +94,9 @@ TEST(TrainingPass, RecomputeAndAccumulationGiveTheSameGradients) {
 
 // Recomputed values have the same dropout mask, in post-norm and pre-norm layers.
 TEST(TrainingPass, RecomputeUnderDropoutDoesNotChangeABit) {
-  for (const char* name : {"bert_sequence", "bert_token", "distilbert_sequence", "albert_groups", "mpnet_sequence",
-                           "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
+  for (const char* name :
+       {"bert_sequence", "bert_token", "distilbert_sequence", "albert_groups", "mpnet_sequence", "deberta_sequence",
+        "deberta_keys", "deberta_convolution", "modernbert_sequence", "modernbert_mean", "modernbert_token"}) {
     SCOPED_TRACE(name);
     const PassRun kept = run(name, Recompute::none, 2, 1, 0.3f);
     EXPECT_NE(kept.loss, run(name, Recompute::none, 2, 1).loss) << "it is on";

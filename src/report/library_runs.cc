@@ -68,6 +68,9 @@ ModelPlan plan_model(const PlanOptions& options) {
   jobs::PlanJob job = open_job(spec, options.model, true);
   const jobs::PlanTarget target = open_target(spec, spec.device);
   if (job.rules) return plan_of_rules(target.profile.name);
+  if (labels_job(job))
+    fail(ErrorCode::usage, Remedy{"use `brim plan`"}, "{}: has two encoders, one for texts and one for labels",
+         options.model);
   job.notes.insert(job.notes.end(), target.notes.begin(), target.notes.end());
   for (std::string& note : jobs::notes_on_limit(job.settings)) job.notes.push_back(std::move(note));
   const plan::PlanRequest request = request_for(job, target);

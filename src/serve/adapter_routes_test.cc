@@ -76,6 +76,14 @@ TEST_F(AdapterRoutesTest, LoadsServesUnloadsAndLoadsAgain) {
   EXPECT_FALSE(models[0].contains("parent"));
   EXPECT_EQ(models[1]["parent"], "cls");
   EXPECT_EQ(models[2]["id"], "other");
+  Json shown;
+  wait_until([&] {
+    const Json snapshot = Json::parse(get("/snapshot").body);
+    if (snapshot.is_object()) shown = snapshot["models"];
+    return shown.size() == 3;
+  });
+  EXPECT_TRUE(shown[0]["base"].is_null());
+  EXPECT_EQ(shown[1]["base"], "cls");
   const std::string metrics = get("/metrics").body;
   for (const char* name : {"cls", "new", "other"})
     EXPECT_NE(metrics.find(std::string("brim_texts_total{model=\"") + name + "\",class=\"interactive\""),
@@ -111,6 +119,38 @@ TEST_F(AdapterRoutesTest, RefusesOtherDirectoriesAndUsedNames) {
   const RawAnswer taken = load("x", "b");
   EXPECT_EQ(taken.status, 409);
   EXPECT_NE(taken.body.find("x is the adapter in "), std::string::npos) << taken.body;
+}
+
+TEST_F(AdapterRoutesTest, ReusesNamesThatServeNothing) {
+  std::filesystem::copy(temp_.path() / "root/a", temp_.path() / "root/broken");
+  nlohmann::json config = nlohmann::json::parse(get_file(temp_.path() / "root/broken/adapter_config.json"));
+  config["use_dora"] = true;
+  put_file(temp_.path() / "root/broken/adapter_config.json", config.dump());
+  start(adapting());
+  const std::string dir_a = (temp_.path() / "root/a").string(), dir_b = (temp_.path() / "root/b").string();
+  EXPECT_EQ(load("x", "broken").status, 409);
+  EXPECT_EQ(load("x", "none").status, 404);
+  const RawAnswer first = load("x", "a");
+  EXPECT_EQ(first.status, 200) << first.body;
+  EXPECT_EQ(get("/health").body.find("model x: "), std::string::npos) << "the fault is of the former directory";
+  const std::string a = predict("x");
+  EXPECT_EQ(a.substr(0, 1), "[") << a;
+  EXPECT_EQ(predict(dir_a), a) << "found by its id";
+  const RawAnswer used = load("x", "b");
+  EXPECT_EQ(used.status, 409);
+  EXPECT_NE(used.body.find("unload it first"), std::string::npos) << used.body;
+  EXPECT_EQ(predict("x"), a);
+  EXPECT_EQ(post("/admin/adapters/x/unload", "").status, 200);
+  EXPECT_EQ(load("x", "b").status, 200);
+  const std::string b = predict("x");
+  EXPECT_EQ(b.substr(0, 1), "[") << b;
+  EXPECT_NE(b, a);
+  EXPECT_EQ(predict(dir_b), b);
+  EXPECT_EQ(predict(dir_a), "404");
+  EXPECT_EQ(post("/admin/adapters/x/unload", "").status, 200);
+  EXPECT_EQ(load("x", "").status, 200);
+  EXPECT_EQ(predict("x"), b) << "the last directory is known";
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"].size(), 2u);
 }
 
 TEST_F(AdapterRoutesTest, FindsNamesBeforeIds) {

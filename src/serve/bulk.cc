@@ -61,7 +61,8 @@ ScoreTexts BulkScoring::scorer(const ModelChoice& choice, std::shared_ptr<const 
       const auto progress = [&running](size_t done) { running.set(done); };
       Predictions p = labels ? scorer.classify(texts, *labels, std::move(stop), progress)
                              : score_texts(scorer, texts, pairs, std::move(stop), progress);
-      count(choice, texts.size() - p.errors.size(), p.tokens);
+      const size_t scored = texts.size() - p.errors.size();
+      count(choice, scored, p.tokens, scored * pairs_per_text(choice, labels.get()));
       return p;
     } catch (const Error& error) {
       models_.note_if_not_loaded(*choice.served, error);
@@ -70,12 +71,16 @@ ScoreTexts BulkScoring::scorer(const ModelChoice& choice, std::shared_ptr<const 
   };
 }
 
-void BulkScoring::count(const ModelChoice& choice, size_t texts, int64_t tokens) {
+size_t BulkScoring::pairs_per_text(const ModelChoice& choice, const ZeroShotLabels* labels) const {
+  return labels != nullptr ? labels->labels().size() : models_.label_cost(choice.model).labels;
+}
+
+void BulkScoring::count(const ModelChoice& choice, size_t texts, int64_t tokens, size_t pairs) {
   const auto model = static_cast<size_t>(choice.model);
   metrics_.count_off_thread([&](Counts& c) {
     c.texts[model][1][static_cast<size_t>(reason_of(choice.reason))] += texts;
     c.tokens[model] += static_cast<uint64_t>(tokens);
-    c.pairs[model] += texts * models_.label_cost(choice.model).labels;
+    c.pairs[model] += pairs;
   });
 }
 
@@ -166,9 +171,12 @@ void BulkScoring::score_same(std::span<const QueueItem> items, const std::vector
   }
   for (const auto& [row, error] : scored.errors) scores[indices[row]].error = error.what();
   scores[indices[0]].tokens = scored.tokens;
-  count(choices[indices[0]], 0, scored.tokens);
-  for (const size_t i : indices)
-    if (scores[i].error.empty()) count(choices[i], 1, 0);
+  count(choices[indices[0]], 0, scored.tokens, 0);
+  for (const size_t i : indices) {
+    if (!scores[i].error.empty()) continue;
+    scores[i].pairs = pairs_per_text(choices[i], labels);
+    count(choices[i], 1, 0, scores[i].pairs);
+  }
 }
 
 }  // namespace brim::serve

@@ -26,12 +26,14 @@ class BulkScoring final : public QueueScorer {
   // The labels of a request, prepared for this model; null without any. Throws bad_model if it is no NLI model.
   static std::shared_ptr<const ZeroShotLabels> labels_for(const ModelChoice& choice,
                                                           const std::optional<ZeroShot>& zero_shot);
+  // Pairs per text: zero-shot labels of the call, or else of the model; 0 without any.
+  size_t pairs_per_text(const ModelChoice& choice, const ZeroShotLabels* labels) const;
   JobModel job_model(const Job& job);
   // Scores the items of a flush, each with the model that the queue's ladder chooses.
   std::vector<QueueScore> score(const QueueRules& rules, std::span<const QueueItem> items) override;
 
  private:
-  void count(const ModelChoice& choice, size_t texts, int64_t tokens);
+  void count(const ModelChoice& choice, size_t texts, int64_t tokens, size_t pairs);
   void score_items(std::span<const QueueItem> items, const std::vector<size_t>& indices,
                    const std::vector<ModelChoice>& choices, std::vector<QueueScore>& scores);
 

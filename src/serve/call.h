@@ -35,6 +35,7 @@ struct Reply {
   std::string model = {};
   size_t texts = 0;
   int64_t tokens = 0;
+  size_t pairs = 0;
 };
 // Returned by a route that responds later, through the Dispatcher or its stream.
 inline constexpr std::nullopt_t kRespondsLater = std::nullopt;
@@ -112,8 +113,8 @@ struct Call {
   bool bulk = false, null_errors = false;
   double timeout_ms = 0;
   size_t characters = 0, tokens = 0;
-  size_t rows = 0;   // scored rows of a stream, queue or job
-  size_t pairs = 0;  // texts times zero-shot labels
+  size_t rows = 0;   // scored rows of a stream or queue
+  size_t pairs = 0;  // texts and rows times zero-shot labels
   int passes = 0;    // passes over each text, if two models contribute to a response
   int64_t parsed_ns = 0, finished_ns = 0;
   int64_t submitted_ns = 0;  // 0: submitted by a helper

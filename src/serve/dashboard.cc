@@ -67,7 +67,8 @@ PageJson model_json(const DashboardModel& model) {
           {"token_budget", or_null(model.token_budget)},
           {"texts_s", or_null(model.texts_s)},
           {"p99_ms", or_null(model.p99_ms)},
-          {"keep_alive_s", or_null(model.keep_alive_s)}};
+          {"keep_alive_s", or_null(model.keep_alive_s)},
+          {"base", model.base.empty() ? PageJson() : PageJson(model.base)}};
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct DashboardModel {
   std::string id, state, precision;
   std::optional<int64_t> bytes, token_budget;
   std::optional<double> texts_s, p99_ms, keep_alive_s;  // keep_alive_s: negative means forever
+  std::string base;                                     // model of an adapter; empty: not an adapter
 };
 
 struct RungSpan {

@@ -233,9 +233,9 @@
   }
   function showModels(s) {
     if (document.querySelector("#models button:active, #models button:focus-visible")) return;  // keep a pressed or focused button
-    const hasKey = byId("key").value !== "";
-    fill("models", table(["model", "state", "precision", "#own memory", "#tokens per batch", "#texts/s", "#p99 ms", "#keep-alive", ...(hasKey ? [""] : [])], s.models.map((m) =>
-      [m.id, m.state, m.precision === "exact" ? "rules" : m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
+    const hasKey = byId("key").value !== "", adapts = s.models.some((m) => m.base);
+    fill("models", table(["model", ...(adapts ? ["base"] : []), "state", "precision", "#own memory", "#tokens per batch", "#texts/s", "#p99 ms", "#keep-alive", ...(hasKey ? [""] : [])], s.models.map((m) =>
+      [m.id, ...(adapts ? [m.base || "–"] : []), m.state, m.precision === "exact" ? "rules" : m.precision || "–", bytes(m.bytes), number(m.token_budget, 0), number(m.texts_s), number(m.p99_ms),
         m.keep_alive_s < 0 ? "never" : duration(m.keep_alive_s), ...(hasKey ? [adminButton(m)] : [])]), "no models"), note(adminResult));
   }
   function showLadders(s) {

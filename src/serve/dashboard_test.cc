@@ -104,7 +104,7 @@ DashboardSnapshot full_snapshot() {
                 {std::nullopt, 0}}};
   s.models = {{"finbert", "failed", "bf16", {}, {}, {}, {}, 600.0},
               {"distil", "resident", "bf16", 134'000'000, 8192, 1830.5, 9.75, -1.0},
-              {"<script>alert(1)</script>", "parked", "fp16", 250'000'000, 8192, 0.0, {}, 300.0}};
+              {"<script>alert(1)</script>", "parked", "fp16", 250'000'000, 8192, 0.0, {}, 300.0, "distil"}};
   s.ladders = {{ladder.view(kTuesdayNoon), schedule_of_day(ladder, kTuesdayNoon), 0.04, "America/New_York"}};
   s.queues = {{{"queue", "news"},
                {"model", "sentiment"},

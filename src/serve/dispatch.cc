@@ -218,7 +218,7 @@ void Dispatcher::finish(Call& call) {
       c.texts[static_cast<size_t>(call.model)][call.bulk ? 1 : 0][static_cast<size_t>(reason_of(call.reason))] +=
           call.predictions.size();
       c.tokens[static_cast<size_t>(call.model)] += call.tokens;
-      c.pairs[static_cast<size_t>(call.model)] += pairs_of(call);
+      c.pairs[static_cast<size_t>(call.model)] += call.pairs;
       const auto stage = static_cast<size_t>(std::ranges::max_element(seconds) - seconds.begin());
       const double total = static_cast<double>(written_ns - call.exchange->begun_ns()) * 1e-9;
       c.slowest[stage].add(total);
@@ -278,6 +278,7 @@ void Dispatcher::respond(Call& call, Reply reply) {
   if (!reply.model.empty()) call.model = models_.index_of(reply.model);
   if (reply.texts > 0) call.rows = reply.texts;
   if (reply.tokens > 0) call.tokens = static_cast<size_t>(reply.tokens);
+  if (reply.pairs > 0) call.pairs = reply.pairs;
   Response response;
   response.status = reply.status;
   response.body = std::move(reply.body);
@@ -315,12 +316,6 @@ void Dispatcher::abort_response(Call& call, const Refusal& refusal) {
   call.exchange->drop();
 }
 
-// Zero-shot pairs of its texts and rows.
-size_t Dispatcher::pairs_of(const Call& call) const {
-  const size_t per_row = call.model < 0 || call.rows == 0 ? 0 : models_.label_cost(call.model).labels;
-  return call.pairs + call.rows * per_row;
-}
-
 std::string Dispatcher::log_line(const Exchange& exchange, const Call* call, int status, size_t bytes,
                                  double seconds) const {
   const auto unix_ms =
@@ -340,7 +335,7 @@ std::string Dispatcher::log_line(const Exchange& exchange, const Call* call, int
                            ? ""
                            : fmt::format("{} {}", call->route->method, call->route->path));
   text_or_null("model", call != nullptr && call->model >= 0 ? models_.name(static_cast<size_t>(call->model)) : "");
-  if (const size_t pairs = call == nullptr ? 0 : pairs_of(*call); pairs > 0) json.member("pairs", pairs);
+  if (call != nullptr && call->pairs > 0) json.member("pairs", call->pairs);
   json.member("texts", call == nullptr ? 0 : call->predictions.size() + call->rows);
   json.member("tokens", call == nullptr ? 0 : call->tokens).member("code", status).member("bytes", bytes);
   json.key("ms").raw(fmt::format("{:.3f}", seconds * 1e3)).end_object();

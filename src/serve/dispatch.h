@@ -99,7 +99,6 @@ class Dispatcher {
   static std::string compute_fields(const Call& call);
   // Counts a finished request, answered or not, and writes its access log line.
   void note_end(const Exchange& exchange, const Call* call, int status, size_t bytes) noexcept;
-  size_t pairs_of(const Call& call) const;
   std::string log_line(const Exchange& exchange, const Call* call, int status, size_t bytes, double seconds) const;
 
   const ServerOptions& options_;

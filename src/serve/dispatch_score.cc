@@ -169,14 +169,14 @@ void Dispatcher::prepare(Call& call, const RequestOptions& options, size_t texts
   call.characters = 0;
 }
 
-// Returns the size of all texts, counting a text and its hypotheses once per zero-shot label. Texts that cannot be
-// scored get an error, or throw it.
+// Returns the size of all texts, counting a text and its hypotheses once per zero-shot label, and the labels of
+// entities once per text. Texts that cannot be scored get an error, or throw it.
 size_t Dispatcher::check_texts(Call& call, const RequestOptions& options, const std::vector<InputText>& texts) const {
   size_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string_view text = texts[i].text, pair = texts[i].pair.value_or("");
     const LabelCost& cost = options.label_cost;
-    bytes += (text.size() + pair.size() + 4 * texts[i].ids.size()) * std::max<size_t>(1, cost.labels);
+    bytes += (text.size() + pair.size() + kBytesPerToken * texts[i].ids.size()) * std::max<size_t>(1, cost.labels);
     bytes += cost.hypothesis_bytes;
     std::optional<Refusal> problem;
     if ((text.empty() && texts[i].ids.empty()) || (texts[i].pair && pair.empty())) problem = empty_inputs();
@@ -207,13 +207,13 @@ void Dispatcher::count_pairs(Call& call, const RequestOptions& options, const st
   limit_pairs(options.label_cost, texts.size(), most);
 }
 
-// Estimates four bytes per token, for each of a text's pairs. If the client has nothing waiting, only the wait for
+// Estimates the tokens by their bytes, for each of a text's pairs. If the client has nothing waiting, only the wait for
 // other clients' texts must be below the limit, plus the deadline; the time for its own texts does not count.
 void Dispatcher::refuse_long_wait(const Call& call, const RequestOptions& options, size_t bytes) const {
   const double timeout = options.timeout_ms * 1e-3;
   const double limit = timeout > 0 ? std::min(options_.queue_seconds(), timeout) : options_.queue_seconds();
-  const ClientWait wait = call.served->scorer->wait_of(client_of(call), static_cast<int64_t>(bytes / 4), options.bulk,
-                                                       deadline_of(call, options.timeout_ms));
+  const ClientWait wait = call.served->scorer->wait_of(client_of(call), static_cast<int64_t>(bytes / kBytesPerToken),
+                                                       options.bulk, deadline_of(call, options.timeout_ms));
   const double counted = wait.own_tokens > 0 ? wait.end_seconds : wait.begin_seconds;
   if (wait.begin_seconds > 0 && counted > limit) throw overloaded(counted, limit, wait.begin_seconds);
   if (wait.begin_seconds > 0 && timeout > 0 && wait.end_seconds > timeout)

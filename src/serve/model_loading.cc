@@ -222,10 +222,8 @@ size_t ModelRegistry::add_adapter(const std::string& name, const std::string& pa
   if (known >= 0 && path.empty()) return static_cast<size_t>(known);
   const std::string dir = adapter_below(options_.adapters_root, path);
   if (known >= 0) {
-    const std::string& own = slots_[static_cast<size_t>(known)]->configured.id;
-    std::error_code ignored;
-    if (std::filesystem::equivalent(own, dir, ignored)) return static_cast<size_t>(known);
-    throw Refusal{409, "Backend", fmt::format("{} is the adapter in {}; choose another name", name, own)};
+    move_adapter(*slots_[static_cast<size_t>(known)], dir);
+    return static_cast<size_t>(known);
   }
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7F && c != '/'; });
   if (name.empty() || name.size() > 200 || !plain)
@@ -234,12 +232,29 @@ size_t ModelRegistry::add_adapter(const std::string& name, const std::string& pa
     throw Refusal{409, "Backend", fmt::format("{} is a ladder; choose another name", name)};
   // Requests with this id already have an answer.
   for (size_t m = 0; m < size(); ++m)
-    if (slots_[m]->configured.id == name)
+    if (id_of(m) == name)
       throw Refusal{409, "Backend", fmt::format("{} is the id of {}; choose another name", name, this->name(m))};
   if (size() == capacity())
     throw Refusal{507, "Backend", fmt::format("{} models and adapters are known; restart the server", size())};
-  add_slot(options_.add_adapter(name, dir), "disk");
+  add_slot(options_.add_adapter(name, dir), "disk").added = true;
   return size() - 1;
+}
+
+// Runs on the loading thread, so that the slot does not start to serve meanwhile.
+void ModelRegistry::move_adapter(Slot& slot, const std::string& dir) {
+  std::lock_guard lock(slot.mutex);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(slot.id, dir, ignored)) return;
+  const bool in_use = slot.served != nullptr || slot.replacing;
+  if (in_use || !slot.added)
+    throw Refusal{409, "Backend",
+                  fmt::format("{} is the adapter in {}; {}choose another name", slot.configured.name, slot.id,
+                              slot.added ? "unload it first, or " : "")};
+  slot.id = options_.add_adapter(slot.configured.name, dir).id;
+  slot.opened = false;  // its head may be of another kind
+  slot.state = "disk";
+  slot.failed_ns = 0;
+  slot.fault.clear();
 }
 
 void ModelRegistry::close(size_t index) {

@@ -50,6 +50,7 @@ ModelRegistry::Slot& ModelRegistry::add_slot(const ServedModel& model, const cha
   auto& slot = slots_[size_] = std::make_unique<Slot>();
   slot->configured = model;
   slot->configured.scorer.reset();  // only `served` owns it, so that an unloaded model is freed
+  slot->id = model.id;
   slot->state = state;
   ++size_;  // visible to other threads from here on
   return *slot;
@@ -59,11 +60,16 @@ ModelRegistry::~ModelRegistry() { stop(); }
 
 int64_t ModelRegistry::unix_now() const { return options_.unix_clock ? options_.unix_clock() : std::time(nullptr); }
 
+std::string ModelRegistry::id_of(size_t model) const {
+  std::lock_guard lock(slots_[model]->mutex);
+  return slots_[model]->id;
+}
+
 int ModelRegistry::find(const std::string& name) const {
   if (const int named = index_of(name); named >= 0) return named;
   std::vector<std::string> names;
   for (size_t m = 0; m < size(); ++m) {
-    if (slots_[m]->configured.id == name) return static_cast<int>(m);
+    if (id_of(m) == name) return static_cast<int>(m);
     names.push_back(slots_[m]->configured.name);
   }
   for (const auto& ladder : ladders()) names.push_back(ladder->rules().name);

@@ -86,7 +86,8 @@ class ModelRegistry {
   Workers& thread() { return thread_; }
   bool can_open() const { return options_.reopen != nullptr; }
   // Adds an adapter below the adapters' root directory, which open() can then load; returns its index, also if the
-  // adapter is known by this name. Throws Refusal for an invalid or used name and an unknown directory.
+  // adapter is known by this name. A name added before that serves nothing now may get another directory. Throws
+  // Refusal for an invalid or used name and an unknown directory.
   size_t add_adapter(const std::string& name, const std::string& path);
   std::string open(size_t model);  // returns an error message; empty: success
   void close(size_t model);
@@ -102,8 +103,10 @@ class ModelRegistry {
 
  private:
   struct Slot {
-    ServedModel configured;    // without its scorer
+    ServedModel configured;    // without its scorer; `id` is the first one
+    bool added = false;        // by add_adapter()
     mutable std::mutex mutex;  // guards the members below, except atomics
+    std::string id;            // the current one: a new adapter may take the slot of an unloaded one
     Served served;             // null: not loaded
     std::atomic<ModelKind> kind{ModelKind::classifier};
     bool opened = false;
@@ -121,6 +124,8 @@ class ModelRegistry {
   };
 
   Slot& add_slot(const ServedModel& model, const char* state);
+  void move_adapter(Slot& slot, const std::string& dir);
+  std::string id_of(size_t model) const;
   void report_fault(const std::string& model, const std::string& fault);
   void note_loaded(size_t index);
   void note_not_loaded(size_t index, const std::string& why);

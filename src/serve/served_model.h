@@ -10,10 +10,13 @@
 
 namespace brim::serve {
 
-// Size of a model's or request's zero-shot labels. A text is computed once per label.
+constexpr size_t kBytesPerToken = 4;  // estimate, for admission
+
+// Size of a model's or request's labels. With zero-shot labels a text is computed once per label; a GLiNER model reads
+// all labels together with each text.
 struct LabelCost {
-  size_t labels = 0;  // 0: the model's own classes
-  // Template and label in bytes: of all labels, and of the longest one.
+  size_t labels = 0;  // 0: the model's own classes, or entities
+  // Template or marker, and label, in bytes: of all labels, and of the longest one.
   size_t hypothesis_bytes = 0, longest_hypothesis = 0;
 };
 

@@ -52,6 +52,7 @@ Telemetry::Sample Telemetry::take_sample(DashboardSnapshot& s) const {
     now.scored.push_back(now.texts.back() + status.running_texts);
     DashboardModel model;
     model.id = models_.name(m);
+    model.base = models_.base(m);
     model.state = status.state;
     model.keep_alive_s = status.keep_alive_left;
     if (status.served != nullptr) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "hub/gliner_config.h"
 #include "rows/json_writer.h"
 #include "serve/answers.h"
 
@@ -95,6 +96,18 @@ LabelCost label_cost(const ZeroShot& zero_shot) {
     cost.hypothesis_bytes += bytes;
     cost.longest_hypothesis = std::max(cost.longest_hypothesis, bytes);
   }
+  return cost;
+}
+
+LabelCost label_cost(const EntityLabels& entities, const std::string& model) {
+  LabelCost cost;
+  try {
+    if (!hub::load_gliner_config(find_model(model)).labels_encoder.empty()) return cost;
+  } catch (const Error&) {
+    return cost;
+  }
+  cost.hypothesis_bytes = kBytesPerToken;  // marker before the text
+  for (const std::string& label : entities.labels) cost.hypothesis_bytes += kBytesPerToken + label.size();
   return cost;
 }
 

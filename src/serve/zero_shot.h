@@ -29,6 +29,9 @@ std::optional<ZeroShot> zero_shot_of(const nlohmann::json& parameters);
 std::optional<EntityLabels> entity_labels_of(const nlohmann::json& body);
 
 LabelCost label_cost(const ZeroShot& zero_shot);
+// Cost of configured entities of a GLiNER model; nothing for a bi-encoder, which reads them once, and for a model that
+// cannot be read: opening it reports the error.
+LabelCost label_cost(const EntityLabels& entities, const std::string& model);
 // An upper bound on the pairs that a text needs: one per label, and per part if it may be read in parts of at most
 // `part_tokens` tokens, including its hypothesis. 0: it is truncated.
 size_t most_pairs(const LabelCost& cost, size_t text_bytes, int64_t part_tokens, int32_t overlap);

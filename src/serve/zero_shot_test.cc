@@ -37,7 +37,34 @@ class ServeZeroShot : public ServiceTest {
     gliner.memory_limit = "512MiB";
     o.models.push_back({"gliner", "gliner", "6", Scorer::open(gliner)});
     o.access_log = (temp_.path() / "access.log").string();
-    start(o);
+    o.state_dir = (temp_.path() / "state").string();
+    o.queues.push_back({.name = "news", .model = "nli", .flush_size = 2});
+    configure(o);
+    start(std::move(o));
+  }
+  virtual void configure(ServerOptions&) {}
+  // The output of a job, one object per row.
+  std::vector<Json> job_rows(const std::string& query, const std::string& file) {
+    const RawAnswer made = post("/jobs?" + query, file);
+    EXPECT_EQ(made.status, 201) << made.body;
+    const std::string id = Json::parse(made.body)["id"];
+    Json job;
+    wait_until([&] {
+      job = Json::parse(get("/jobs/" + id).body);
+      return job["status"] == "completed" || job["status"] == "failed";
+    });
+    EXPECT_EQ(job["status"], "completed") << job;
+    std::istringstream lines(get("/jobs/" + id + "/output").body);
+    std::vector<Json> rows;
+    for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+    return rows;
+  }
+  // The best label of a text and its score.
+  void expect_best(const Json& label, const Json& score, size_t text) {
+    const auto scores = case_["scores"][text].get<std::vector<double>>();
+    const auto best = std::max_element(scores.begin(), scores.end());
+    EXPECT_EQ(label, case_["labels"][static_cast<size_t>(best - scores.begin())]);
+    EXPECT_NEAR(score.get<double>(), *best, 1e-4);
   }
   void expect_golden(const Json& found, size_t text) {
     EXPECT_EQ(found["sequence"], texts_[text]);
@@ -96,6 +123,69 @@ TEST_F(ServeZeroShot, ScoresRowsOfFilesByLabels) {
   const RawAnswer refused = again("/score?model=cls&format=txt" + labels);
   EXPECT_EQ(refused.status, 424);
   EXPECT_HAS(refused.body, "NLI");
+}
+
+TEST_F(ServeZeroShot, JobsScoreByLabelsOfTheRequest) {
+  const std::vector<Json> rows =
+      job_rows("model=nli&format=txt&output_format=jsonl&all_scores=true&candidate_labels=w10,w20%20w21,w30",
+               texts_[0] + "\n" + texts_[7] + "\n");
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& [row, text] : {std::pair(rows[0], 0u), std::pair(rows[1], 7u)}) {
+    expect_best(row["label"], row["score"], text);
+    for (size_t k = 0; k < 3; ++k)
+      EXPECT_NEAR(row["scores"][case_["labels"][k].get<std::string>()].get<double>(),
+                  case_["scores"][text][k].get<double>(), 1e-4);
+  }
+}
+
+TEST_F(ServeZeroShot, QueuesScoreByLabelsOfTheRequest) {
+  const Json items = {{{"text", texts_[0]}, {"item", {{"id", 0}}}}, {{"text", texts_[7]}, {"item", {{"id", 7}}}}};
+  const Json scored =
+      good("/queues/news/score_or_queue", Json({{"items", items}, {"candidate_labels", case_["labels"]}}).dump());
+  ASSERT_EQ(scored["items"].size(), 2u);
+  for (const Json& item : scored["items"])
+    expect_best(item["sentiment_label"], item["sentiment_confidence"], item["id"].get<size_t>());
+}
+
+// A ladder whose first rung is an NLI model with configured labels.
+class ServeZeroShotLadder : public ServeZeroShot {
+ protected:
+  void configure(ServerOptions& o) override {
+    ScorerOptions topics = scorer_options(temp_.path() / "bert_pair");
+    topics.raw_scores = false;
+    topics.zero_shot = ZeroShot{.labels = case_["labels"].get<std::vector<std::string>>()};
+    o.models.push_back({"topics", "topics", "7", Scorer::open(topics)});
+    o.models.back().label_cost = label_cost(*topics.zero_shot);
+    LadderRules rules;
+    rules.name = "ladder";
+    rules.rungs = {{"topics", {}}, {"cls", {}}};
+    o.ladders.push_back(std::make_shared<Ladder>(rules));
+    o.queues.push_back({.name = "mixed", .model = "ladder", .flush_size = 2});
+  }
+};
+
+TEST_F(ServeZeroShotLadder, AnswersWithConfiguredLabels) {
+  const RawAnswer answer = post("/classify", Json({{"input", {texts_[0], texts_[7]}}}).dump());
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_HAS(answer.fields.at("x-brim-model"), "topics@");
+  const Json found = Json::parse(answer.body);
+  for (const auto& [i, text] : {std::pair(0u, 0u), std::pair(1u, 7u)})
+    expect_best(found["data"][i][0]["label"], found["data"][i][0]["score"], text);
+  const Json items = {{{"text", texts_[0]}, {"item", {{"id", 0}}}}, {{"text", texts_[7]}, {"item", {{"id", 7}}}}};
+  const Json queued = good("/queues/mixed/score_or_queue", Json({{"items", items}}).dump());
+  ASSERT_EQ(queued["items"].size(), 2u);
+  for (const Json& item : queued["items"])
+    expect_best(item["sentiment_label"], item["sentiment_confidence"], item["id"].get<size_t>());
+  EXPECT_HAS(get("/metrics").body, "brim_pairs_total{model=\"topics\"} 12\n");
+}
+
+TEST_F(ServeZeroShotLadder, LabelsOfARequestReplaceConfiguredOnes) {
+  const Json labels = {{"candidate_labels", {"w30", "w10"}}};
+  const Json found = good("/models/ladder", zero_shot_body(texts_[0], labels));
+  EXPECT_EQ(found["labels"].size(), 2u);
+  EXPECT_HAS(get("/metrics").body, "brim_pairs_total{model=\"topics\"} 2\n");
+  EXPECT_EQ(post("/admin/ladders/ladder/pin?rung=cls", "").status, 200);
+  bad("/models/ladder", zero_shot_body(texts_[0], labels), 424, "Backend", "NLI");
 }
 
 TEST_F(ServeZeroShot, RejectsInvalidRequests) {
@@ -213,6 +303,22 @@ TEST_F(ServeEntities, JobsFindEntities) {
   EXPECT_EQ(rows, texts_.size());
 }
 
+TEST_F(ServeEntities, StreamsFindEntities) {
+  std::string file;
+  for (const std::string& text : texts_) file += Json({{"text", text}}).dump() + "\n";
+  const RawAnswer answer = post("/score?model=names&format=jsonl&output_format=jsonl", file);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_HAS(answer.fields.at("x-brim-model"), "names@");
+  std::istringstream lines(answer.body);
+  size_t rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["text"], texts_[rows]);
+    expect_entities(row["entities"], rows++);
+  }
+  EXPECT_EQ(rows, texts_.size());
+}
+
 TEST_F(ServeEntities, QueuesFindEntities) {
   Json items = Json::array();
   for (size_t t = 0; t < texts_.size(); ++t) items.push_back({{"text", texts_[t]}, {"item", {{"id", t}}}});
@@ -235,9 +341,23 @@ TEST_F(ServeZeroShot, CountsPairs) {
   EXPECT_GE(std::stoi(answer.fields.at("x-compute-tokens")), 3 * (2 + 1) + 6 * 4);
   const std::string metrics = get("/metrics").body;
   EXPECT_NE(metrics.find("brim_pairs_total{model=\"nli\"} 6\n"), std::string::npos);
+  const auto pairs = [&](int total) {  // jobs and streams are counted off the thread that answers
+    const std::string line = fmt::format("brim_pairs_total{{model=\"nli\"}} {}\n", total);
+    wait_until([&] { return get("/metrics").body.find(line) != std::string::npos; });
+  };
+  const std::string query = "model=nli&format=txt&output_format=jsonl&candidate_labels=w10,w30,w40,w50";
+  EXPECT_EQ(post("/score?" + query, "w5\nw6\nw7\n").status, 200);
+  pairs(6 + 3 * 4);
+  EXPECT_EQ(job_rows(query, "w5\nw6\n").size(), 2u);
+  pairs(6 + 5 * 4);
+  const Json items = {{{"text", "w5"}}, {{"text", "w6"}}};
+  good("/queues/news/score_or_queue", Json({{"items", items}, {"candidate_labels", "w10,w20,w30,w40,w50"}}).dump());
+  pairs(6 + 5 * 4 + 2 * 5);
   server_.reset();  // writes the rest of the log
   const std::string log = get_file(temp_.path() / "access.log");
   EXPECT_NE(log.find("\"pairs\":6,\"texts\":2,"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"pairs\":12,\"texts\":3,"), std::string::npos) << log;
+  EXPECT_NE(log.find("\"pairs\":10,\"texts\":2,"), std::string::npos) << log;
 }
 
 // Prepares labels on request and records the largest predicted number of tokens.
@@ -305,6 +425,70 @@ TEST_F(ServeHeldNli, PredictsTokensOfHypotheses) {
                 zero_shot_body("ab", {{"candidate_labels", {"one", "two"}}, {"hypothesis_template", pattern}}));
   EXPECT_EQ(answered(1), 200);
   EXPECT_GE(nli_->predicted, 2 * (2 + 400 + 3) / 4);
+}
+
+// A GLiNER model whose labels take 100 tokens, and one with configured labels.
+class HeldGlinerScorer final : public HeldScorer {
+ public:
+  ModelKind kind() const override { return ModelKind::tagger; }
+  bool finds_entities_by_label() const override { return true; }
+  std::shared_ptr<const ZeroShotLabels> prepare_entities(const EntityLabels& entities) const override {
+    return std::make_shared<Labels>(entities.labels);
+  }
+  ClientWait wait_of(uint64_t, int64_t tokens, bool,
+                     std::optional<std::chrono::steady_clock::time_point>) const override {
+    predicted = std::max(predicted.load(), tokens);
+    return {};
+  }
+  mutable std::atomic<int64_t> predicted{0};
+
+ private:
+  struct Labels final : ZeroShotLabels {
+    explicit Labels(std::vector<std::string> given) : names(std::move(given)) {}
+    const std::vector<std::string>& labels() const override { return names; }
+    bool multi_label() const override { return true; }
+    int64_t tokens_per_text() const override { return 100; }
+    const std::vector<std::string> names;
+  };
+};
+
+class ServeHeldGliner : public ServiceTest {
+ protected:
+  // The largest number of tokens predicted for three texts.
+  int64_t predicted(const LabelCost& configured, const Json& labels) {
+    const auto gliner = std::make_shared<HeldGlinerScorer>();
+    ServerOptions o = serving("gliner", gliner);
+    o.models.back().label_cost = configured;
+    start(std::move(o));
+    Json body = {{"inputs", {"ab", "cd", "ef"}}};
+    if (!labels.is_null()) body["labels"] = labels;
+    client_->post("/ner", body.dump());
+    gliner->wait_held(3);
+    gliner->answer_all();
+    EXPECT_EQ(client_->read().status, 200);
+    client_->post("/ner", body.dump());  // with kept labels
+    gliner->wait_held(3);
+    gliner->answer_all();
+    EXPECT_EQ(client_->read().status, 200);
+    EXPECT_EQ(get("/metrics").body.find("brim_pairs_total{model=\"gliner\"} 3"), std::string::npos);
+    return gliner->predicted;
+  }
+};
+
+TEST_F(ServeHeldGliner, PredictsTokensOfLabelsPerText) {
+  const int64_t request = predicted({}, {"one", "two"});
+  EXPECT_GE(request, 3 * 100);
+  EXPECT_LT(request, 3 * 110);
+  const std::string gliner = std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/";
+  const EntityLabels labels{.labels = {std::string(40, 'a'), std::string(60, 'b')}};
+  const LabelCost cost = label_cost(labels, gliner + "span_rnn");
+  EXPECT_EQ(cost.labels, 0u);
+  EXPECT_EQ(cost.hypothesis_bytes, 100 + 3 * kBytesPerToken);
+  const int64_t configured = predicted(cost, {});
+  EXPECT_GE(configured, 3 * (100 / 4 + 3));
+  EXPECT_LT(configured, 3 * (100 / 4 + 10));
+  EXPECT_EQ(label_cost(labels, gliner + "bi_span").hypothesis_bytes, 0u);
+  EXPECT_EQ(label_cost(labels, gliner + "none").hypothesis_bytes, 0u);
 }
 
 TEST_F(ServeHeldNli, LargeLabelSetDoesNotBlockOtherConnections) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace brim::text {
@@ -36,6 +38,22 @@ TEST(WordSplitter, EqualsPython) {
       {"😀a\u200b", "😀|a|\u200b"},
   };
   for (const auto& [text, words] : cases) EXPECT_EQ(split(text), words) << text;
+}
+
+// Random Unicode; tools/make_word_goldens.py writes the file.
+TEST(WordSplitter, EqualsPythonOnRandomText) {
+  std::ifstream golden(std::string(BRIM_SOURCE_DIR) + "/tests/data/words.jsonl");
+  size_t texts = 0;
+  for (std::string line; std::getline(golden, line); ++texts) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    const std::string text = row["text"];
+    std::vector<SplitWord> words;
+    split_words(text, words);
+    std::vector<std::pair<int32_t, int32_t>> found;
+    for (const SplitWord& word : words) found.emplace_back(word.first, word.last);
+    EXPECT_EQ(found, (row["words"].get<std::vector<std::pair<int32_t, int32_t>>>())) << line;
+  }
+  EXPECT_EQ(texts, 400u);
 }
 
 TEST(WordSplitter, CountsCodePoints) {

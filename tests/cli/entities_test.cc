@@ -2,6 +2,9 @@
 // Entities by name on the command line: score and eval with --entities and GLiNER models; rejected settings and models.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "cli/program.h"
 
 namespace brim {
@@ -74,6 +77,24 @@ TEST_F(EntitiesProgram, UsesNoMoreMemoryThanPlanned) {
   }
 }
 
+TEST_F(EntitiesProgram, PlansTheHeadAndBothEncoders) {
+  const std::vector<std::string> plan = {"plan", "--device", "cpu", "--precision", "fp32", "--json", "--model"};
+  const json one = json::parse(must(with(plan, {"span_rnn", "--entities", "a,b"})));
+  const auto has = [](const json& ledger, const std::string& owner) {
+    return std::ranges::any_of(ledger, [&](const json& e) { return e["owner"].get<std::string>().ends_with(owner); });
+  };
+  EXPECT_TRUE(has(one.at("ledger"), "head on the host")) << one;
+  EXPECT_EQ(one.dump().find("assuming two classes"), std::string::npos);
+  EXPECT_NE(one.dump().find("entities of 2 labels"), std::string::npos) << one;
+  const json two = json::parse(must(with(plan, {"bi_span", "--entities", "a,b"})));
+  EXPECT_EQ(two.at("models").size(), 2u);
+  put("serve.yaml", "models: {names: {path: bi_span, entities: [a, b]}}\n");
+  const json served = json::parse(must({"plan", "--serve", "serve.yaml", "--device", "cpu", "--json"}));
+  EXPECT_EQ(served.at("models").size(), 2u);
+  refused(2, {"--entities", "requires a GLiNER model", "tiny"}, {"plan", "--model", "tiny", "--entities", "a"});
+  refused(2, {"--task score", "cannot be trained"}, {"plan", "--model", "span_rnn", "--task", "train"});
+}
+
 TEST_F(EntitiesProgram, RejectsInvalidSettings) {
   refused(2, {"--entities", "at least one label"}, names({"--entities", ""}));
   refused(2, {"--entities", "label 2 is empty"}, names({"--entities", "a,,b"}));
@@ -135,6 +156,64 @@ TEST_F(EntitiesProgram, EvaluatesTaggedWords) {
                                          "--entities", "person,city", "--threshold", "0.1"}));
     EXPECT_EQ(found.at("rows"), 2);
     EXPECT_TRUE(found.contains("entity_f1"));
+  }
+}
+
+// Words of a text with the entities of a golden as tags, changed so that only some of them are found: every third one
+// is missing, and of the next one only the first word is left.
+struct TaggedText {
+  std::string rows;
+  size_t tagged = 0, equal = 0;
+
+  TaggedText(const std::string& text, const json& entities) {
+    std::vector<std::string> tags;
+    std::vector<int> begins;  // in characters
+    int at = 0;
+    std::istringstream all(text);
+    std::vector<std::string> words;
+    for (std::string word; all >> word; words.push_back(word)) {
+      begins.push_back(at);
+      at += 1 + static_cast<int>(std::ranges::count_if(word, [](char c) { return (c & 0xC0) != 0x80; }));
+    }
+    tags.assign(words.size(), "O");
+    for (size_t e = 0; e < entities.size(); ++e) {
+      const std::string label = entities[e][2];
+      if (e % 3 == 0 || label.find(' ') != std::string::npos) continue;
+      ++tagged;
+      int length = 0;
+      for (size_t w = 0; w < words.size(); ++w)
+        if (begins[w] >= entities[e][0] && begins[w] < entities[e][1] && (length++ == 0 || e % 3 == 2))
+          tags[w] = (length == 1 ? "B-" : "I-") + label;
+      equal += length == 1 || e % 3 == 2;
+    }
+    for (size_t w = 0; w < words.size(); ++w) rows += words[w] + " " + tags[w] + "\n";
+    rows += "\n";
+  }
+};
+
+TEST_F(EntitiesProgram, EvaluatesWithStrictF1) {
+  for (const auto& [model, number] : {std::pair("span_rnn", 8u), std::pair("bi_span", 3u)}) {
+    SCOPED_TRACE(model);
+    const json golden = json_of(std::string(model) + "/golden.json");
+    const json& c = golden["cases"][number];
+    std::string rows, labels;
+    size_t found = 0, tagged = 0, equal = 0;
+    for (size_t t = 15; t < golden["texts"].size(); ++t) {  // texts of plain words
+      const TaggedText text(golden["texts"][t], c["entities"][t]);
+      rows += text.rows;
+      found += c["entities"][t].size();
+      tagged += text.tagged;
+      equal += text.equal;
+    }
+    ASSERT_GT(equal, 3u);
+    ASSERT_LT(equal, tagged);
+    put("test.conll", rows);
+    for (const auto& label : c["labels"]) labels += (labels.empty() ? "" : ",") + label.get<std::string>();
+    const json report =
+        json::parse(must({"eval", "test.conll", "--model", model, "--device", "cpu", "--precision", "fp32", "--json",
+                          "--entities", labels, "--threshold", fmt::format("{}", c["threshold"].get<float>())}));
+    EXPECT_NEAR(report.at("entity_f1").get<double>(),
+                2.0 * static_cast<double>(equal) / static_cast<double>(found + tagged), 1e-9);
   }
 }
 

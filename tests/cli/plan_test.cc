@@ -50,6 +50,22 @@ TEST_F(PlanVerb, PrintsTableOfAllGpus) {
   }
 }
 
+TEST_F(PlanVerb, PlansTeachersOfTraining) {
+  const auto with_teacher = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--task", "train", "--teacher", "tiny"});
+    return must(plan(std::move(more)));
+  };
+  const auto json = nlohmann::json::parse(with_teacher({"--device", "rtx3060", "--json"}));
+  ASSERT_EQ(json.at("teachers").size(), 1u);
+  EXPECT_EQ(json.at("teachers")[0].at("task"), "score");
+  EXPECT_GT(json.at("teachers")[0].at("peak_bytes"), 0);
+  const std::string text = with_teacher({"--device", "rtx3060"});
+  EXPECT_NE(text.find("score the training texts before training"), std::string::npos) << text;
+  EXPECT_NE(with_teacher({"--device", "all"}).find("rtx5090"), std::string::npos);
+  refused(2, {"--teacher", "not used in scoring"}, plan({"--teacher", "tiny"}));
+  refused(2, {"--labels", "without a teacher"}, plan({"--task", "train", "--labels", "a,b"}));
+}
+
 TEST_F(PlanVerb, UsesTheBatchSizeOfTraining) {
   const auto of = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--device", "rtx3060", "--task", "train", "--json"});

@@ -424,6 +424,7 @@ void Queue::score(std::unique_lock<std::mutex>& lock, Batch& batch) {
   for (size_t i = 0; i < scores.size(); ++i) {
     batch.flush.results.push_back(apply_score(items[i], scores[i]));
     batch.tokens += scores[i].tokens;
+    batch.pairs += scores[i].pairs;
   }
   batch.model = scores.back().model;
 }
@@ -459,6 +460,7 @@ QueueAnswer Queue::run_flush(std::unique_lock<std::mutex>& lock, const ParsedReq
     answer.body["flush_id"] = id ? QueueJson(*id) : QueueJson();
     answer.texts = batch.flush.items.size();
     answer.tokens = batch.tokens;
+    answer.pairs = batch.pairs;
     answer.model = batch.model;
     const std::vector<QueueJson>& results = batch.flush.results;
     std::vector<QueueJson> items(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(batch.taken));

@@ -34,6 +34,7 @@ struct QueueScore {
   std::optional<std::vector<Entity>> entities;  // taggers, instead of a label
   std::string error;                            // not empty: the text could not be scored
   int64_t tokens = 0;                           // total of the texts scored in one call; set in the first of them only
+  size_t pairs = 0;                             // zero-shot pairs of this text
 };
 
 class QueueScorer {
@@ -46,9 +47,11 @@ class QueueScorer {
 struct QueueAnswer {
   int status = 200;  // HTTP status: 200, or 202 if the items wait
   QueueJson body;
-  // For the access log: texts that this call queued or scored, their tokens, and the model of the last one.
+  // For the access log: texts that this call queued or scored, tokens and zero-shot pairs of the scored ones, and the
+  // model of the last one.
   size_t texts = 0;
   int64_t tokens = 0;
+  size_t pairs = 0;
   std::string model = {};
 };
 
@@ -103,6 +106,7 @@ class Queue {
     std::vector<std::optional<QueueJson>> others;
     bool reused = false;  // some results are not from this flush
     int64_t tokens = 0;
+    size_t pairs = 0;
     std::string model = {};  // model of the last item
   };
   class KeyInFlight;

@@ -246,6 +246,10 @@ std::optional<Reply> classify_by(RequestContext& context, ZeroShotRequest reques
   return kRespondsLater;
 }
 
+LabelCost cost_of_entities(const ZeroShotLabels& labels) {
+  return {.hypothesis_bytes = kBytesPerToken * static_cast<size_t>(labels.tokens_per_text())};
+}
+
 // A request for entities of new labels.
 struct EntityRequest {
   RequestOptions options;
@@ -265,6 +269,7 @@ std::optional<Reply> find_by(RequestContext& context, EntityRequest request) {
   };
   const auto score = [held](Dispatcher& to, Call& call) {
     const std::vector<std::string_view> views(held->texts.begin(), held->texts.end());
+    held->options.label_cost = cost_of_entities(*held->options.labels);
     to.score(call, held->options, views,
              [held](rows::JsonWriter& json, Call& c) { write_entity_lists(json, c, held->entities, held->batch); });
   };
@@ -340,6 +345,7 @@ std::optional<Reply> ner(RequestContext& context) {
     w.labels = context.server.zero_shot_labels.kept(w.served->scorer, *labels);
     if (w.labels == nullptr)
       return find_by(context, {w, std::move(*labels), entities, {texts.begin(), texts.end()}, batch});
+    w.label_cost = cost_of_entities(*w.labels);
   }
   return context.server.dispatcher.score(call, w, texts, [batch, e = entities](rows::JsonWriter& json, Call& c) {
     write_entity_lists(json, c, e, batch);

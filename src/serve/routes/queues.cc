@@ -100,6 +100,7 @@ std::optional<Reply> queue_call(RequestContext& context) {
         result.body = answer.body.dump(-1, ' ', false, QueueJson::error_handler_t::replace);
         result.texts = answer.texts;
         result.tokens = answer.tokens;
+        result.pairs = answer.pairs;
         result.model = answer.model;
         return result;
       });

@@ -173,6 +173,7 @@ class RowStream final : public Stream, public std::enable_shared_from_this<RowSt
     ModelChoice choice;
     JobRequest request;
     std::string source;
+    size_t pairs_per_text = 0;
 
     void post(std::function<void(RowStream&)> work) {
       server.dispatcher.post(thread, [weak = stream, work = std::move(work)] {
@@ -210,6 +211,7 @@ class RowStream final : public Stream, public std::enable_shared_from_this<RowSt
       const ServedModel& model = *choice.served;
       require_labels(*model.scorer, model.name);
       const auto labels = BulkScoring::labels_for(choice, request.zero_shot);
+      pairs_per_text = server.bulk.pairs_per_text(choice, labels.get());
       jobs::ScoredRows scored({jobs::ScoredModel{model.scorer.get(), "", labels}}, reader.schema(), format,
                               request.all_scores);
       RowScorer score(server.bulk.scorer(choice, labels), scored);
@@ -234,13 +236,17 @@ class RowStream final : public Stream, public std::enable_shared_from_this<RowSt
       if (!bytes.empty()) send(bytes, {}, format);
     }
     void send(std::string& bytes, const RowScorer::Done& done, rows::OutputFormat format) {
+      const size_t pairs = static_cast<size_t>(done.good) * pairs_per_text;
       {
         std::unique_lock lock(pipe->mutex);
         pipe->changed.wait(lock, [&] { return pipe->unsent < kMaxBufferedBytes || pipe->gone; });
         if (pipe->gone) fail(ErrorCode::interrupted, "the client disconnected");
         pipe->unsent += bytes.size();
       }
-      post([piece = std::exchange(bytes, {}), done, format](RowStream& s) { s.send(piece, done, format); });
+      post([piece = std::exchange(bytes, {}), done, pairs, format](RowStream& s) {
+        s.call_->pairs += pairs;
+        s.send(piece, done, format);
+      });
     }
   };
 
