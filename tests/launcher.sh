@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 root=$work/machine here=$work/checkout
 failures=0
 mkdir "$work/tools" # hides the real nvcc and nvidia-smi
-for name in awk bash cat chmod cp cut dirname env find flock grep head id ln ls mkdir mktemp mv nproc paste readlink rm sed sh sleep sort tail touch tr; do
+for name in awk bash cat chmod cp cut dirname env find flock grep head id ln ls mkdir mktemp mv nproc paste readlink rm sed sh sleep sort stat tail touch tr; do
   ln -s "$(command -v "$name")" "$work/tools/$name"
 done
 
@@ -21,7 +21,7 @@ new_machine() {
   for path in /dev/nvidiactl /dev/dxg /usr/lib/wsl/lib /proc/driver /usr/local/cuda /opt/cuda /var/lib/dpkg; do
     grep -q "$path" "$source/brim" || { echo "launcher.sh: ./brim no longer uses $path"; exit 1; }
   done
-  sed -E "s,(^|[ \":])(/dev/|/usr/lib/wsl|/proc/driver|/usr/local/cuda|/opt/cuda|/var/lib/dpkg),\1$root\2,g" "$source/brim" >"$here/brim"
+  sed -E "s,(^|[ \":<])(/dev/|/usr/lib/wsl|/proc/driver|/usr/local/cuda|/opt/cuda|/var/lib/dpkg),\1$root\2,g" "$source/brim" >"$here/brim"
   chmod +x "$here/brim"
   tool "$here/tools/setup" 'echo setup >>"$WORK/calls"; [ ! -e "$WORK/no-packages" ]'
   tool "$root/bin/cmake" 'echo "cmake $*" >>"$WORK/calls"
@@ -88,14 +88,33 @@ expect "serve: builds the server" called "-DBRIM_SERVE=ON"
 touch "$here/src"
 run score x
 expect "keeps the server" called "-DBRIM_SERVE=ON"
-for arguments in "help" "score --help" "score --env-file x" "plan --serve x" ""; do
+for arguments in "help" "score --help" "doctor -- brim serve" "plan --serve x" ""; do
   new_machine
   run $arguments
   expect "brim $arguments: builds the server" called "-DBRIM_SERVE=ON"
 done
+for arguments in "forecast predict --horizon 24" "score my-head.csv" "score observed.csv --env-file x"; do
+  new_machine
+  BRIM_LISTEN=:1 run $arguments
+  expect "brim $arguments: does not build the server" called "-DBRIM_SERVE=OFF"
+done
+
 new_machine
-BRIM_LISTEN=:1 run score x
-expect "a variable of a setting: builds the server" called "-DBRIM_SERVE=ON"
+steps() { tool "$root/bin/cmake" "case \$1 in --build) mkdir -p \$2/src/cli; printf '#!/bin/sh\n' >\$2/src/cli/brim; chmod +x \$2/src/cli/brim
+    for step in $1; do echo \"[\$step/30] Building\"; sleep 0.5; done ;; esac"; }
+steps "1 4 17"
+run score x
+expect "logs progress every 10 %" [ "$(sed -n 's/.*compiled //p' "$work/err" | tr '\n' ' ')" = "13 % 56 % " ]
+run serve
+expect "the server after another command: logs the build" logged "^brim: building the server for the CPU"
+expect "the server after another command: logs progress" logged "compiled 56 %"
+touch "$here/src"
+run serve
+expect "sources changed: logs the build" logged "^brim: rebuilding for the CPU"
+steps ""
+touch "$here/src"
+run serve
+expect "nothing to compile: logs nothing" [ ! -s "$work/err" ]
 
 new_machine
 touch "$root/dev/nvidiactl"
@@ -112,6 +131,12 @@ expect "nvcc was installed: logs the GPU" logged "building for NVIDIA GeForce RT
 run
 expect "built for the GPU: the next call builds nothing" no_calls
 
+nvcc_at "$here/build/toolkit/nvidia/cu13/bin/nvcc" 13.0.2 "75 80 86 89 90"
+run
+expect "nvcc was upgraded in place: builds again" called "-DBRIM_CUDA_ARCHS=86-real$"
+run
+expect "nvcc was upgraded in place: builds once" no_calls
+
 new_machine
 touch "$root/dev/dxg"
 run
@@ -121,6 +146,14 @@ nvcc_at "$root/usr/local/cuda/bin/nvcc" 12.8 "75 80 86 89 90 100 120"
 tool "$root/usr/lib/wsl/lib/nvidia-smi" "printf '%s\n' '8.9, NVIDIA GeForce RTX 4060 Laptop GPU'"
 run
 expect "WSL2 with an NVIDIA GPU" called "-DBRIM_CUDA_ARCHS=89-real$"
+nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80 86 89 90"
+tool "$root/usr/lib/wsl/lib/nvidia-smi" "printf '%s\n' 'CUDA Version: 12.4' '8.9, NVIDIA GeForce RTX 4060 Laptop GPU'"
+run
+expect "WSL2, nvcc newer than the driver: runs the CPU build" logged "nvcc is CUDA 13.0, but the driver supports only CUDA 12.4; building for the CPU"
+tool "$root/usr/lib/wsl/lib/nvidia-smi" "printf '%s\n' 'CUDA Version: 13.0' '8.9, NVIDIA GeForce RTX 4060 Laptop GPU'"
+echo 580 >"$root/usr/lib/wsl/lib/libcuda.so.1"
+run
+expect "WSL2, the driver was updated: builds for the GPU" called "--preset cuda"
 
 new_machine
 touch "$root/dev/nvidiactl"
@@ -162,6 +195,19 @@ run
 expect "nvcc of the driver's version: builds for the GPU" called "-DCMAKE_CUDA_COMPILER=$here/build/toolkit/nvidia/cu12/bin/nvcc -DBRIM_CUDA_ARCHS=86-real$"
 new_machine
 touch "$root/dev/nvidiactl"
+nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80 86"
+mock_smi "'CUDA Version: 12.4' '8.6, NVIDIA GeForce RTX 3070'"
+printf 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14\nGCC version: 12\n' >"$root/proc/driver/nvidia/version"
+run
+expect "driver 550 and nvcc 13: builds for the CPU" called "--preset release"
+mock_smi "'CUDA Version: 13.0' '8.6, NVIDIA GeForce RTX 3070'"
+run
+expect "the same driver: builds nothing" no_calls
+printf 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\nGCC version: 12\n' >"$root/proc/driver/nvidia/version"
+run
+expect "the driver was updated: builds for the GPU" called "-DBRIM_CUDA_ARCHS=86-real$"
+new_machine
+touch "$root/dev/nvidiactl"
 nvcc_at "$root/usr/local/cuda/bin/nvcc" 13.0 "75 80"
 mock_smi "'6.1, NVIDIA GeForce GTX 1080'"
 run
@@ -176,7 +222,8 @@ tool "$root/bin/python3" 'case "$*" in *--version*) exit 0 ;; esac
   while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; shift; done
   echo "pip $1" >>"$WORK/calls"
   mkdir -p "$target/nvidia/cu13/bin" "$target/nvidia/cu13/lib"
-  touch "$target/nvidia/cu13/lib/libcublasLt.so.13" "$target/nvidia/cu13/bin/nvcc"'
+  touch "$target/nvidia/cu13/lib/libcublasLt.so.13" "$target/nvidia/cu13/bin/nvcc"
+  chmod +x "$target/nvidia/cu13/bin/nvcc"'
 set_up() {
   rm -f "$work/calls"
   touch "$work/calls"
@@ -189,6 +236,7 @@ expect "creates the linker name" [ "$(readlink "$here/build/toolkit/nvidia/cu13/
 expect "creates lib64" [ -e "$here/build/toolkit/nvidia/cu13/lib64/libcublasLt.so.13" ]
 set_up --cuda
 expect "already installed: downloads nothing" no_calls
+expect "already installed: logs the version" logged "CUDA 13 is already in"
 rm -r "$here/build/toolkit"
 mock_smi "'| NVIDIA-SMI 590.1   Driver Version: 590.1   CUDA Version: 13.2 |'"
 set_up --cuda
@@ -216,10 +264,19 @@ echo damaged >"$work/sum"
 set_up --cuda
 expect "CUDA 12: refuses a damaged package" logged "nvidia-cuda-toolkit_12.*wrong checksum"
 expect "CUDA 12: installs nothing then" [ ! -e "$here/build/toolkit" ]
+nvcc_at "$here/build/toolkit/nvidia/cu13/bin/nvcc" 13.0 "75 80"
 sed -n 's/^ *local sum=//p' "$source/tools/setup" >"$work/sum"
 set_up --cuda
 home=$here/build/toolkit/nvidia/cu12
 expect "driver 550: downloads CUDA 12.4" [ "$code" = 0 ]
+expect "driver 550: replaces CUDA 13" [ ! -e "$here/build/toolkit/nvidia/cu13" ]
+expect "driver 550: logs the replacement" logged "supports CUDA 12.4 only; replacing CUDA 13"
+mock_smi "'| NVIDIA-SMI 580.1   Driver Version: 580.1   CUDA Version: 13.0 |'"
+set_up --cuda
+expect "newer driver: keeps CUDA 12" no_calls
+mock_smi "'| NVIDIA-SMI 550.1   Driver Version: 550.1   CUDA Version: 12.4 |'"
+rm -r "$here/build/toolkit"
+set_up --cuda
 expect "driver 550: logs the version" logged "supports CUDA 12.4; downloading .* CUDA 12.4"
 expect "driver 550: libraries of 12.4" called "nvidia-cuda-runtime-cu12==12.4"
 expect "CUDA 12: compiler and its profile" [ -x "$home/bin/nvcc" -a -e "$home/nvvm/bin/cicc" -a -e "$home/nvvm/libdevice" -a -e "$home/lib/libcudart_static.a" ]

@@ -436,7 +436,10 @@ class KnownVariables {
     for (const EnvKey& key : kKeys) names_.emplace_back(key.name);
   }
   static bool ours(std::string_view name) { return name.starts_with(kPrefix); }
-  bool knows(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
+  // Includes flags of commands that this build lacks, such as those of the server.
+  bool knows(std::string_view name) const {
+    return contains(names_, name) || contains(kFromFile, name) || contains(kNotFromFile, name);
+  }
   // Empty if no name is similar. Other programs' variables may be similar by chance.
   std::string nearest(std::string_view name) const {
     if (!ours(name)) return nearest_name(name, names_, 2);

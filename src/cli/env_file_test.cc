@@ -132,6 +132,14 @@ TEST_F(EnvFile, RejectsVariablesThatLoadCodeOrMoveState) {
               path_ + ":2: " + name + " cannot be set in a file; set it in the environment");
 }
 
+TEST_F(EnvFile, KnowsVariablesOfCommandsThatAreNotBuilt) {
+  write("BRIM_MAX_CONCURRENT_REQUESTS=9\n");
+  EXPECT_TRUE(load_env_file(path_, {"BRIM_MAX_CONCURRENT_REQUEST"}).empty());
+  ::setenv("BRIM_MAX_QUEUE_MS", "9", 1);
+  EXPECT_TRUE(misspelt_environment({"BRIM_MAX_QUEUE_M"}).empty());
+  ::unsetenv("BRIM_MAX_QUEUE_MS");
+}
+
 TEST_F(EnvFile, RejectsUnsafeFlagsByName) {
   const std::vector<std::string> flags = {"BRIM_OUTPUT", "BRIM_LISTEN", "BRIM_STATE_DIR", "BRIM_UNDECIDED"};
   const auto refusal = [&](const std::string& text) {
