@@ -170,6 +170,31 @@ TEST_F(ForecastModels, ChecksPlotsBeforeForecasting) {
   EXPECT_NE(get("p.html").find("s1"), std::string::npos);
 }
 
+TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
+  put("many.csv", seasonal_series(6, 40));
+  auto train = small_training("many.csv", "m");
+  train.insert(train.end(), {"--stack-types", "trend,seasonality"});
+  must(train);
+  const auto page = [&](const std::string& horizon) {
+    must({"forecast", "predict", "--data", "many.csv", "--model", "m", "--horizon", horizon, "--plot", "p.html", "-o",
+          "out.csv", "-q", "--components", "--level", "50", "--device", "cpu"});
+    return get("p.html");
+  };
+  const std::string all = page("4"), fewer = page("2");
+  EXPECT_EQ(lines_of(get("out.csv")).size(), 13u);
+  for (const char* point : {"forecast: steps after the cutoff 3,", "trend: step ahead 4,"}) {
+    EXPECT_NE(all.find(point), std::string::npos) << point;
+    EXPECT_EQ(fewer.find(point), std::string::npos) << point;
+  }
+  const auto band = [](const std::string& html) {
+    const size_t end = html.find("<title>50 %"), begin = html.rfind(" d=\"", end);
+    return std::count(html.begin() + static_cast<std::ptrdiff_t>(begin),
+                      html.begin() + static_cast<std::ptrdiff_t>(end), 'L');
+  };
+  EXPECT_EQ(band(all), 7);
+  EXPECT_EQ(band(fewer), 3);
+}
+
 TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   put("many.csv", seasonal_series(30, 40));
   auto train = small_training("many.csv", "m");
