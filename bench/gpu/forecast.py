@@ -6,7 +6,7 @@
 
 DIR contains m4_weekly_train.csv, m4_hourly_{train,test}.csv, tourism/, m3/, exchange_rate.txt.gz and stocks/. nbeats_bench must be
 in PROGRAM's build folder. Each part has its own time limit and log; parts that would start after --seconds are skipped and listed.
---tiny runs every part with a few steps, on the CPU if there is no GPU. Settings are selected on the last horizon of train.
+--tiny runs every part with a few steps, on the CPU if there is no GPU.
 """
 import argparse
 import concurrent.futures
@@ -241,45 +241,45 @@ def hourly():
                                                                                               if code == 0 else f"FAILED ({code}): {last_line('hourly')}"))
 
 
-def chosen(name, horizon, freq, season, measure, losses, layers, histories, counts):
-    """Selects settings on the last horizon of train, trains on all of train and evaluates on test."""
-    title, begin = os.path.basename(name), time.time()
-    train, last = hold_back(name + "_train.csv", horizon)
-    base = ["--horizon", horizon, "--freq", freq, "--season", season, "--preset", "paper"]
-
-    def trained(i, data, how):
-        out = fresh(f"chosen-{title}-{i}")
-        code, _, _ = brim(f"{title}-{i}", "train", "--data", data, *base, *how, "-o", out, timeout=60)
-        return out if code == 0 else None
-
-    def measured(i, data, actual, how):
-        out = trained(i, data, how)
-        e = scores(f"{title}-{i}", data, actual, out, season) if out else None
-        shutil.rmtree(f"{a.work}/chosen-{title}-{i}", ignore_errors=True)
-        return e
-
-    tries = []
-    for scaler, loss, depth, history, n in itertools.product(("none", "last"), losses, layers, histories, counts):
-        size = TINY if a.tiny else ["--mlp-units", ",".join(["512"] * depth)]
-        tries.append((f"{scaler} {loss} {depth} layers history {history} {n} steps",
-                      ["--scaler-type", scaler, "--losses", loss, *size, "--history-size", history, "--max-steps", n // 15 + 1 if a.tiny else n]))
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        got = list(pool.map(lambda t: measured(t[0], train, last, t[1][1]), enumerate(tries)))
-    ranked = sorted((e[measure] if e else float("inf"), *t) for e, t in zip(got, tries))
-    e = measured("test", series(name + "_train.csv"), series(name + "_test.csv"), ranked[0][2])
-    row(f"{title}, generic, 6 lanes, test", figures(e) + f" · {time.time() - begin:.0f} s, chosen of {len(tries)} by {measure} on the last of train: "
-        + ", ".join(f"{t[1]} {t[0]:.2f}" for t in ranked[:4]) + f"; worst {ranked[-1][1]} {ranked[-1][0]:.2f}")
+def defaults(name, horizon, freq, season):
+    """Data, horizon and frequency only: trains on train and evaluates on test."""
+    title, out = os.path.basename(name), fresh("defaults-" + os.path.basename(name))
+    code, seconds, _ = brim(title, "train", "--data", series(name + "_train.csv"), "--horizon", horizon, "--freq", freq, *(steps(1500) if a.tiny else []), *TINY,
+                            "-o", out, timeout=300)
+    if code != 0:
+        row(f"{title}, defaults", f"FAILED ({code}): {last_line(title)}")
+        return
+    e = scores(title, series(name + "_train.csv"), series(name + "_test.csv"), out, season, ("--level", "80,95"))
+    covered = ", ".join(f"{level['level']:g} %: {100 * level['coverage']:.1f} %" for level in e["levels"]) if e else ""
+    row(f"{title}, defaults, test", f"{figures(e)} · coverage of {covered} · {seconds:.1f} s")
 
 
 def tourism():
-    chosen("tourism/tourism_yearly", 4, "Y", 1, "mape", ("mape",), (2, 4), (20,), (30, 60, 120))
-    chosen("tourism/tourism_quarterly", 8, "Q", 4, "mape", ("mape",), (2, 4), (10,), (100, 250, 500))
+    defaults("tourism/tourism_yearly", 4, "Y", 1)
+    defaults("tourism/tourism_quarterly", 8, "Q", 4)
 
 
 def m3():
-    chosen("m3/m3_yearly", 6, "Y", 1, "smape", ("smape",), (4,), (20,), (20, 60))
-    chosen("m3/m3_quarterly", 8, "Q", 4, "smape", ("smape",), (4,), (5,), (100, 250))
-    chosen("m3/m3_other", 8, "Q", 1, "smape", ("smape",), (4,), (20,), (100, 250))
+    defaults("m3/m3_yearly", 6, "Y", 1)
+    defaults("m3/m3_quarterly", 8, "Q", 4)
+    defaults("m3/m3_other", 8, "index", 1)
+
+
+def m4_hourly():
+    defaults("m4_hourly", 48, "H", 24)
+
+
+def coverage():
+    """Intervals of rolling forecasts with the default shrinkage: one training for all folds."""
+    for name, data, extra in (("48 stocks", series("stocks"), ["--target-column", "Close"]), ("8 exchange rates", series("exchange_rate.txt.gz"), [])):
+        out = fresh("coverage")
+        code, seconds, _ = brim("coverage", "roll", "--data", data, *extra, "--horizon", 5, "--folds", 6 if a.tiny else 65, "--step", 5, "--refit", 65,
+                                *(steps(1500) if a.tiny else []), "-o", out, timeout=300)
+        if code != 0:
+            row(f"{name}, coverage", f"FAILED ({code}): {last_line('coverage')}")
+            continue
+        j = json.load(open(out + "/roll.json"))
+        row(f"{name}, 65 folds, coverage", f"{json.dumps(j['levels'])} · MAE over naive's {j['mae_over_naive']:.4f} · {seconds:.1f} s")
 
 
 def prices():
@@ -493,8 +493,8 @@ for timed in (warm, lanes, folds, weekly, loop, large_loop, fast, weekly_default
 gpu_parts = len(started)
 after(hourly)
 after(tourism)
-after(m3)
-after(kills, prices, presets)
+after(m3, m4_hourly)
+after(kills, prices, coverage, presets)
 for t in started[gpu_parts:]:
     t.join()
 if HAS_GPU:

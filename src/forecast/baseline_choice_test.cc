@@ -217,7 +217,7 @@ TEST(Trial, FitsLookbacksToShortSeries) {
     ForecastSettings s;
     s.horizon = 4;
     for (const auto& [key, value] : given) apply_setting(s, key, value);
-    fit_lookbacks(s, walks(3, points));
+    fit_lookbacks(s, {}, {points, points, points});
     return s.lookbacks;
   };
   EXPECT_EQ(lookbacks(59, {}), (std::vector<int64_t>{2, 3, 4, 5}));

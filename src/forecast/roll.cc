@@ -392,6 +392,20 @@ std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state) {
   return header ? std::optional(header->first_cutoff) : std::nullopt;
 }
 
+bool take_rolled_settings(ForecastSettings& s, const std::filesystem::path& state) {
+  const auto header = read_header(state);
+  if (!header) return false;
+  const auto take = [&](std::string_view name) {
+    for (const std::string& line : header->lines)
+      if (line.starts_with(name) && line.size() > name.size() + 1 && line[name.size()] == '=')
+        forecast_settings().apply(s, name, line.substr(name.size() + 1), "");
+  };
+  if (s.lookbacks.empty() && s.input_size == 0) take("lookbacks");
+  if (s.history_size == 0) take("history_size");
+  if (s.max_steps == 0 && s.epochs == 0) take("max_steps");
+  return true;
+}
+
 std::vector<double> rolled_medians(const RollRun& run, const NbeatsModel& members, size_t training, size_t first,
                                    size_t windows) {
   const size_t M = members.lanes.size(), H = static_cast<size_t>(members.horizon);

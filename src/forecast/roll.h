@@ -42,6 +42,10 @@ struct RollPlan {
 RollPlan plan_roll(const ForecastSettings& settings, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff = {});
 
+// Points of each series that the first training of the plan may use: the choice of settings depends on these only.
+std::vector<int64_t> known_at_first_training(const ForecastSettings& settings, const SeriesStore& series,
+                                             std::optional<int64_t> first_cutoff = {});
+
 // Pairs of a series and the index after its last known point at a cutoff. Skips series that start later, ended before,
 // or have no points within the shortest lookback.
 std::vector<ops::WindowPick> windows_at(const SeriesStore& series, const NbeatsModel& members, const Fold& trained,
@@ -87,6 +91,8 @@ RollRun run_roll(EnsembleDevice& on, const ForecastSettings& settings, const Ser
 
 // First cutoff of the run in `state`; nullopt if there is none.
 std::optional<int64_t> rolled_first_cutoff(const std::filesystem::path& state);
+// Sets lookbacks, history and steps, unless given, to those of the run in `state`. False if there is none.
+bool take_rolled_settings(ForecastSettings& settings, const std::filesystem::path& state);
 
 // Medians over the lanes of a training that did not fail: [window][horizon], for `windows` windows starting at `first`.
 std::vector<double> rolled_medians(const RollRun& run, const NbeatsModel& members, size_t training, size_t first,

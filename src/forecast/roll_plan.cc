@@ -19,7 +19,64 @@ void set_window(Fold& fold, const ForecastSettings& s) {
   if (s.window > 0) fold.train_from = fold.train_to - s.window + 1;
 }
 
+// Steps of the first and the last value of all series.
+struct StepRange {
+  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
+};
+
+StepRange range_of(const SeriesStore& series) {
+  StepRange range;
+  for (int64_t i = 0; i < series.size(); ++i) {
+    range.first = std::min(range.first, series.first_step(i));
+    range.last = std::max(range.last, series.last_step(i));
+  }
+  return range;
+}
+
+std::vector<Fold> folds_of(const ForecastSettings& s, const StepRange& range, std::optional<int64_t> first_cutoff) {
+  FoldGridOptions grid;
+  grid.horizon = s.horizon;
+  grid.folds = s.folds;
+  grid.step = s.step;
+  grid.refit = s.refit;
+  grid.window = s.window;
+  grid.gap = s.gap;
+  if (first_cutoff) {
+    const int64_t latest = range.last - s.horizon;
+    grid.folds = std::max<int64_t>(1, (latest - *first_cutoff) / s.step + 1);
+    grid.last_cutoff = *first_cutoff + (grid.folds - 1) * s.step;
+  }
+  return fold_grid(grid, range.first, range.last);
+}
+
+// The training before the first fold; without cutoffs if the series begin too late for it.
+RollTraining calibration_of(const ForecastSettings& s, int64_t series, const StepRange& range, const Fold& opening) {
+  RollTraining calibration;
+  calibration.kind = RollTraining::Kind::calibration;
+  const int64_t seen = opening.cutoff - s.horizon;  // last cutoff with an outcome known at the first fold
+  calibration.fold.cutoff = std::max(seen - calibration_cutoffs(series) + 1, range.first + s.gap + 1);
+  set_window(calibration.fold, s);
+  for (int64_t cutoff = calibration.fold.cutoff; cutoff <= seen; ++cutoff) calibration.cutoffs.push_back(cutoff);
+  return calibration;
+}
+
+std::vector<int64_t> known_at(const Fold& fold, int64_t horizon, const SeriesStore& series) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < series.size(); ++i)
+    lengths.push_back(
+        cut_series(fold, horizon, series.first_step(i), static_cast<int64_t>(series.series(i).size())).train_end);
+  return lengths;
+}
+
 }  // namespace
+
+std::vector<int64_t> known_at_first_training(const ForecastSettings& s, const SeriesStore& series,
+                                             std::optional<int64_t> first_cutoff) {
+  const StepRange range = range_of(series);
+  const Fold opening = folds_of(s, range, first_cutoff).front();
+  const RollTraining calibration = calibration_of(s, series.size(), range, opening);
+  return known_at(calibration.cutoffs.empty() ? opening : calibration.fold, s.horizon, series);
+}
 
 bool RollPlan::is_base(size_t training) const {
   return std::any_of(trainings.begin(), trainings.end(),
@@ -29,38 +86,13 @@ bool RollPlan::is_base(size_t training) const {
 RollPlan plan_roll(const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
                    std::optional<int64_t> first_cutoff) {
   RollPlan plan;
-  int64_t first = std::numeric_limits<int64_t>::max(), last = std::numeric_limits<int64_t>::min();
-  for (int64_t i = 0; i < series.size(); ++i) {
-    first = std::min(first, series.first_step(i));
-    last = std::max(last, series.last_step(i));
-  }
-  FoldGridOptions grid;
-  grid.horizon = s.horizon;
-  grid.folds = s.folds;
-  grid.step = s.step;
-  grid.refit = s.refit;
-  grid.window = s.window;
-  grid.gap = s.gap;
-  if (first_cutoff) {
-    const int64_t latest = last - s.horizon;
-    grid.folds = std::max<int64_t>(1, (latest - *first_cutoff) / s.step + 1);
-    grid.last_cutoff = *first_cutoff + (grid.folds - 1) * s.step;
-  }
-  plan.folds = fold_grid(grid, first, last);
+  const StepRange range = range_of(series);
+  plan.folds = folds_of(s, range, first_cutoff);
   const Fold& opening = plan.folds.front();
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < series.size(); ++i)
-    lengths.push_back(
-        cut_series(opening, s.horizon, series.first_step(i), static_cast<int64_t>(series.series(i).size())).train_end);
-  plan.steps = steps_of(s, lengths);
+  plan.steps = steps_of(s, known_at(opening, s.horizon, series));
   const int64_t warm = s.warm_steps > 0 ? s.warm_steps : std::max<int64_t>(1, plan.steps / 10);
 
-  RollTraining calibration;
-  calibration.kind = RollTraining::Kind::calibration;
-  const int64_t seen = opening.cutoff - s.horizon;  // last cutoff with an outcome known at the first fold
-  calibration.fold.cutoff = std::max(seen - calibration_cutoffs(series.size()) + 1, first + s.gap + 1);
-  set_window(calibration.fold, s);
-  for (int64_t cutoff = calibration.fold.cutoff; cutoff <= seen; ++cutoff) calibration.cutoffs.push_back(cutoff);
+  RollTraining calibration = calibration_of(s, series.size(), range, opening);
   calibration.steps = plan.steps;
   if (!calibration.cutoffs.empty()) plan.trainings.push_back(calibration);
 

@@ -192,16 +192,16 @@ bool fit_history(ForecastSettings& s, const SeriesStore& series) {
   return true;
 }
 
-void fit_lookbacks(ForecastSettings& s, const SeriesStore& series) {
+bool fit_lookbacks(ForecastSettings& s, const rows::Frequency& frequency, std::vector<int64_t> lengths) {
   constexpr int64_t kShort = 15;  // horizons
   constexpr int64_t kLeast = 2;
-  if (s.preset != Preset::fast || !s.lookbacks.empty() || s.input_size > 0) return;
-  if (season_for(s, series.frequency()) >= kLeast * s.horizon) return;  // the loss MASE needs longer windows
-  std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < series.size(); ++i) lengths.push_back(static_cast<int64_t>(series.series(i).size()));
+  if (s.preset != Preset::fast || !s.lookbacks.empty() || s.input_size > 0) return false;
+  if (season_for(s, frequency) >= kLeast * s.horizon) return false;  // the loss MASE needs longer windows
   const auto median = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
   std::nth_element(lengths.begin(), median, lengths.end());
-  if (*median < kShort * s.horizon) s.lookbacks = {kLeast, 3, 4, 5};
+  if (*median >= kShort * s.horizon) return false;
+  s.lookbacks = {kLeast, 3, 4, 5};
+  return true;
 }
 
 std::vector<double> tried_histories(double first, const ForecastSettings& s, const SeriesStore& series) {

@@ -57,8 +57,9 @@ int64_t trial_origins(const ForecastSettings& settings, const SeriesStore& serie
 bool fit_history(ForecastSettings& settings, const SeriesStore& series);
 
 // Sets shorter lookbacks than those of the `fast` preset for short series, unless they are given: inputs should not
-// begin before most of the series. Call before apply_preset().
-void fit_lookbacks(ForecastSettings& settings, const SeriesStore& series);
+// begin before most of the series. `lengths`: known points by series. Returns whether it has set them. Call before
+// apply_preset().
+bool fit_lookbacks(ForecastSettings& settings, const rows::Frequency& frequency, std::vector<int64_t> lengths);
 
 // Numbers of steps to try, ascending: those of the settings, and a fifth to a fiftieth of them. With fewer than two
 // held-out horizons a fifth only, because one horizon is not enough to compare them.

@@ -67,10 +67,10 @@ using ForecastValues = std::map<std::string, std::vector<std::string>>;
 forecast::ForecastSettings read_forecast_settings(ForecastCommand command, const std::string& config,
                                                   const ForecastValues& values, ForecastObserver& observer);
 
-// Chooses the settings that are not given: by the number of series and their frequency, then by the preset. Returns
-// whether the history was chosen.
+// Chooses the settings that are not given: by the number, lengths and frequency of the series, then by the preset.
+// `known`: points of each series that the choice may use; empty: all. Returns whether the history was chosen.
 bool choose_settings(forecast::ForecastSettings& settings, const forecast::SeriesStore& series,
-                     ForecastObserver& observer);
+                     std::vector<int64_t> known, ForecastObserver& observer);
 
 forecast::SeriesStore read_store(const std::vector<std::string>& paths, rows::SeriesReaderOptions options,
                                  const std::string& title, const ForecastContext& context);

@@ -60,10 +60,10 @@ void require_calendar(const ForecastSettings& s, const forecast::NbeatsModel& mo
          model.freq);
 }
 
-void check_covariates(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store,
-                      int64_t horizon) {
+// A block reads the covariates of all points that the model forecasts: the first forecasts depend on the last ones.
+void check_covariates(const ForecastSettings& s, const forecast::NbeatsModel& model, const SeriesStore& store) {
   require_calendar(s, model, store);
-  require_future(model.covariates, store, horizon);
+  require_future(model.covariates, store, model.horizon);
   log_unknown_categories(model.covariates, store);
 }
 
@@ -261,20 +261,24 @@ void check_plot(const ForecastSettings& s) {
   io::require_writable(s.plot);
 }
 
+// `horizon`: number of points to plot; a model may forecast more.
 std::string plot_page(const ForecastSettings& s, const SeriesStore& store, const AllForecasts& all,
-                      const std::string& alias, const std::vector<int64_t>& indices) {
+                      const std::string& alias, const std::vector<int64_t>& indices, int64_t horizon) {
+  const auto points = static_cast<size_t>(horizon);
   ForecastPage page{fmt::format("{} · {} series of {}", alias, format_count(store.size()), s.data[0]), {}};
   for (const int64_t i : indices) {
     PlottedSeries& plotted = page.series.emplace_back();
     ForecastFan& fan = plotted.fan;
     fan.title = store.id(i);
     fan.forecast = all.point(i);
+    fan.forecast.resize(points);
     const auto known = store.series(i);
-    const auto tail = known.last(std::min(known.size(), std::max<size_t>(6 * fan.forecast.size(), 24)));
+    const auto tail = known.last(std::min(known.size(), std::max<size_t>(6 * points, 24)));
     fan.history.assign(tail.begin(), tail.end());
     const std::vector<double> levels = all.levels();
     for (size_t l = 0; l < levels.size(); ++l) {
       forecast::IntervalBounds bounds = all.interval(i, l);
+      for (auto* bound : {&bounds.low, &bounds.high}) bound->resize(points);
       fan.intervals.push_back({levels[l], std::move(bounds.low), std::move(bounds.high)});
     }
     plotted.components.title = "Components";
@@ -283,7 +287,7 @@ std::string plot_page(const ForecastSettings& s, const SeriesStore& store, const
     for (int64_t c = 1; c < C; ++c) {  // the level would hide the others
       const auto first = e.components.begin() + (i * C + c) * e.horizon;
       plotted.components.names.push_back(e.stacks[static_cast<size_t>(c)]);
-      plotted.components.values.emplace_back(first, first + e.horizon);
+      plotted.components.values.emplace_back(first, first + horizon);
     }
   }
   return forecast_html(page);
@@ -301,7 +305,7 @@ PredictedSeries predict_series(const ForecastSettings& s, ForecastRows& rows, co
   const SeriesStore store =
       read_store(s.data, model.baseline ? s.reader_options() : reader_options_for(s, s.model, model.nbeats.covariates),
                  "data", context);
-  check_covariates(s, model.nbeats, store, horizon);
+  check_covariates(s, model.nbeats, store);
   const std::vector<int64_t> plotted = s.plot.empty() ? std::vector<int64_t>() : plotted_series(s, store);
   const int64_t season = model.baseline ? season_for(s, store.frequency()) : model.nbeats.season;
   if (model.baseline && *model.baseline != Baseline::naive)
@@ -325,7 +329,7 @@ PredictedSeries predict_series(const ForecastSettings& s, ForecastRows& rows, co
     }
   }
   context.observer.progress_ends();
-  if (!s.plot.empty()) io::write_file_atomically(s.plot, plot_page(s, store, all, alias, plotted));
+  if (!s.plot.empty()) io::write_file_atomically(s.plot, plot_page(s, store, all, alias, plotted, horizon));
   return {store.size(), horizon};
 }
 
@@ -436,7 +440,7 @@ EvaluatedForecasts evaluate_forecasts(const ForecastSettings& s, const ForecastC
     forecaster = read_forecasts(s.forecast_file, s.alias, data, reading, &evaluated.name);
   } else {
     const int64_t ahead = longest_horizon(data, actual);
-    check_covariates(s, model.nbeats, data, std::min(ahead, model.nbeats.horizon));
+    check_covariates(s, model.nbeats, data);
     const int64_t season = model.baseline ? how.season : model.nbeats.season;  // as predict
     all.emplace(s, model, data, ahead, season, context);
     forecaster = forecaster_of(s, model, *all);

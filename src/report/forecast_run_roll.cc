@@ -13,6 +13,7 @@
 #include "forecast/roll.h"
 #include "io/atomic_file.h"
 #include "report/forecast_run.h"
+#include "report/forecast_run_trial.h"
 #include "report/roll_report.h"
 
 namespace brim::report {
@@ -91,6 +92,31 @@ std::string start_text(const ForecastSettings& s, const forecast::RollPlan& plan
                      warm_start_name(s.warm), on.device().name(), precision_name(on.precision()));
 }
 
+// The series up to the first training, without those that begin later.
+SeriesStore known_series(const SeriesStore& store, const std::vector<int64_t>& known) {
+  std::vector<SeriesStore::Head> heads;
+  for (int64_t i = 0; i < store.size(); ++i)
+    if (known[static_cast<size_t>(i)] > 0) heads.push_back({i, known[static_cast<size_t>(i)]});
+  return store.heads(heads);
+}
+
+// Chooses lookbacks, history and steps that are not given: those of the run to continue, otherwise by trials on the
+// points before the first training. A continued run without a number of steps has epochs.
+void choose_roll_settings(ForecastSettings& s, const SeriesStore& store, std::optional<int64_t> first_cutoff,
+                          forecast::EnsembleDevice& on, const ForecastContext& context) {
+  const std::filesystem::path state = state_in(s.output);
+  const bool begun = take_rolled_settings(s, state), steps_given = s.max_steps > 0 || s.epochs > 0;
+  const std::vector<int64_t> known = known_at_first_training(s, store, first_cutoff);
+  const bool fits_history = choose_settings(s, store, known, context.observer);
+  if (begun || steps_given) return;
+  const SeriesStore past = known_series(store, known);
+  try_model(s, steps_given, fits_history, false, ensemble_of(s, past), {past, on, state, context});
+  // The run keeps the choice, and the lanes of trials may be large.
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(state, ec))
+    if (entry.path().filename().string().starts_with("trial-")) std::filesystem::remove_all(entry.path(), ec);
+}
+
 }  // namespace
 
 RolledText roll_forecaster(ForecastSettings s, ForecastRows* rows, const ForecastContext& context) {
@@ -100,12 +126,12 @@ RolledText roll_forecaster(ForecastSettings s, ForecastRows* rows, const Forecas
   const std::optional<int64_t> first_cutoff = first_cutoff_of(s);
   if (s.folds == 0 && !s.extend) fail(ErrorCode::usage, Remedy{"set `folds=3`"}, "`folds` is required");
   const SeriesStore store = read_store(s.data, s.reader_options(), "data", context);
-  choose_settings(s, store, observer);
+  forecast::EnsembleDevice on(s);
+  observer.opened("forecast roll", s, on);
+  choose_roll_settings(s, store, first_cutoff, on, context);
   const forecast::NbeatsModel members = ensemble_of(s, store);
   const forecast::RollPlan plan = plan_roll(s, store, members, first_cutoff);
-  forecast::EnsembleDevice on(s);
   observer.line(start_text(s, plan, static_cast<int64_t>(members.lanes.size()), on));
-  observer.opened("forecast roll", s, on);
   observer.training_begins(on);
   const forecast::RollRun run = run_roll(
       on, s, store, members, plan, state_in(s.output),

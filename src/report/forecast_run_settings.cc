@@ -119,7 +119,13 @@ ForecastSettings read_forecast_settings(ForecastCommand command, const std::stri
   return settings;
 }
 
-bool choose_settings(ForecastSettings& s, const forecast::SeriesStore& store, ForecastObserver& observer) {
+bool choose_settings(ForecastSettings& s, const forecast::SeriesStore& store, std::vector<int64_t> known,
+                     ForecastObserver& observer) {
+  if (known.empty())
+    for (int64_t i = 0; i < store.size(); ++i) known.push_back(static_cast<int64_t>(store.series(i).size()));
+  if (forecast::fit_lookbacks(s, store.frequency(), std::move(known)))
+    observer.note(fmt::format("lookbacks: {} horizons for short series (set others with `lookbacks`)",
+                              fmt::join(s.lookbacks, ", ")));
   const bool fits_history = forecast::fit_history(s, store);
   if (fits_history)
     observer.note(fmt::format("history: {:g} horizons for {} series (set another with `history_size`)", s.history_size,

@@ -14,6 +14,7 @@
 #include "forecast/trial.h"
 #include "io/atomic_file.h"
 #include "report/forecast_run.h"
+#include "report/forecast_run_trial.h"
 #include "report/roll_report.h"
 #include "train/disk_space.h"
 
@@ -92,128 +93,6 @@ bool combines(const ForecastSettings& s) {
     fail(ErrorCode::usage, Remedy{fmt::format("forecast with it: `brim forecast predict model={}`", s.model)},
          "`model={}`: baselines need no training", s.model);
   fail(ErrorCode::usage, Remedy{"use nbeats or auto"}, "`model={}`: unknown", s.model);
-}
-
-forecast::OnEnsembleProgress reported(const ForecastContext& context, std::string title) {
-  return [&context, title = std::move(title)](const forecast::EnsembleProgress& p) {
-    const int64_t done = p.wave * p.steps + p.step, total = p.waves * p.steps;
-    context.observer.training_step(done, total, p.loss);
-    context.observer.progress(title, static_cast<double>(done), static_cast<double>(total),
-                              fmt::format("step {} of {} · loss {:.4g}", p.step, p.steps, p.loss));
-  };
-}
-
-[[noreturn]] void fail_interrupted(const ForecastSettings& s) {
-  fail(ErrorCode::interrupted, Remedy{"repeat the command to continue"}, "interrupted (in {})", s.output);
-}
-
-// Device, data and observer of trials.
-struct TrialRun {
-  const SeriesStore& store;
-  forecast::EnsembleDevice& on;
-  const std::filesystem::path& state;
-  const ForecastContext& context;
-};
-
-forecast::Trial try_once(const ForecastSettings& s, const forecast::NbeatsModel& members, int64_t origins, bool combine,
-                         const std::filesystem::path& state, const TrialRun& run) {
-  forecast::Trial trial = try_ensemble(
-      run.on, s, run.store, members, origins, combine, state,
-      reported(run.context, "trial without the last " + format_count(origins, "horizon")), &run.context.stop);
-  run.context.observer.progress_ends();
-  if (trial.interrupted) fail_interrupted(s);
-  return trial;
-}
-
-// Tries other histories with the chosen number of steps, and sets the one with the lowest error.
-void try_histories(ForecastSettings& s, bool combine, forecast::Trial& best, const TrialRun& run) {
-  constexpr int64_t kMostSteps = 300;  // more would take longer than the training
-  if (s.max_steps > kMostSteps || best.origins < 2) return;
-  double chosen = s.history_size;
-  std::string tried = fmt::format("{:.3f} with {:g}", best.scores[0].error, chosen);
-  for (const double history : forecast::tried_histories(chosen, s, run.store)) {
-    s.history_size = history;
-    forecast::Trial trial = try_once(s, ensemble_of(s, run.store), best.origins, combine,
-                                     run.state / fmt::format("trial-{}-{:g}", s.max_steps, history), run);
-    const double error = trial.scores[0].error;
-    tried += fmt::format(", {:.3f} with {:g}", error, history);
-    if (!(error < best.scores[0].error)) continue;
-    best = std::move(trial);
-    chosen = history;
-  }
-  s.history_size = chosen;
-  run.context.observer.line(fmt::format(
-      "history: {:g} horizons (error relative to naive: {}; set another with `history_size`)", chosen, tried));
-}
-
-// Trials with different numbers of steps. `given`: the trial of the given number is the only one.
-struct TriedSteps {
-  forecast::Trial best;
-  int64_t steps = 0;
-  std::string text;  // reason or errors of the choice
-};
-
-TriedSteps try_steps(ForecastSettings& s, bool given, int64_t origins, bool combine,
-                     const forecast::NbeatsModel& members, const TrialRun& run) {
-  const int64_t most = s.max_steps;
-  TriedSteps tried;
-  const auto once = [&](int64_t steps) {
-    s.max_steps = steps;
-    return try_once(s, members, origins, combine, run.state / fmt::format("trial-{}", steps), run);
-  };
-  for (const int64_t steps : given ? std::vector{most} : forecast::tried_steps(most, origins)) {
-    forecast::Trial trial = once(steps);
-    const double error = trial.scores[0].error;
-    tried.text += fmt::format("{}{:.3f} after {}", tried.text.empty() ? "error relative to naive: " : ", ", error,
-                              format_count(steps));
-    if (tried.steps > 0 && !(error < tried.best.scores[0].error)) break;
-    tried.best = std::move(trial);
-    tried.steps = steps;
-    if (!std::isfinite(error)) break;
-  }
-  if (origins < 2) tried.text = "too few horizons are held out for a choice; " + tried.text;
-  const double error = tried.best.scores[0].error;
-  if (given || std::isfinite(error)) return tried;
-  tried.text = std::isinf(error) ? "the naive forecast has no error on the held-out horizons"
-                                 : "the held-out horizons have no points to compare";
-  const int64_t steps = forecast::tried_steps(most, 1)[0];
-  if (steps != tried.steps) tried.best = once(steps);
-  tried.steps = steps;
-  return tried;
-}
-
-// Trains on the series without their last horizons, to learn the errors of the model. Unless the number of steps is
-// given, fewer steps are tried first, and the number with the lowest error is set; with `fit_history`, the history too.
-forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_history, bool combine,
-                          const forecast::NbeatsModel& members, const TrialRun& run) {
-  ForecastObserver& observer = run.context.observer;
-  const int64_t origins = trial_origins(s, run.store, members.season);
-  if (origins == 0) {
-    if (combine)
-      fail(ErrorCode::bad_data, Remedy{"provide longer series, or set a shorter `horizon`"},
-           "{}: `model=auto` compares models on held-out horizons, for which the series are too short", s.data[0]);
-    if (s.held_out > 0)
-      observer.note("the series are too short to hold out a horizon: the model cannot forecast intervals");
-    if (s.held_out > 0 && !steps_given) s.max_steps = forecast::tried_steps(s.max_steps, origins)[0];
-    return {};
-  }
-  const bool traced = Timeline::enabled();
-  Timeline::enable(false);  // a trace shows the training only
-  TriedSteps tried = try_steps(s, steps_given, origins, combine, members, run);
-  forecast::Trial& best = tried.best;
-  s.max_steps = tried.steps;
-  if (fit_history && !steps_given && std::isfinite(best.scores[0].error)) try_histories(s, combine, best, run);
-  Timeline::enable(traced);
-  std::string line;
-  for (const forecast::TrialScore& score : best.scores)
-    line += fmt::format("{}{} {:.3f}", line.empty() ? "" : ", ", score.name, score.scores.mase);
-  observer.line(fmt::format("held out: {} of {} series · MASE: {}", format_count(origins, "horizon"),
-                            format_count(best.series), line));
-  if (!steps_given)
-    observer.line(
-        fmt::format("steps: {} ({}; set another number with `max_steps`)", format_count(tried.steps), tried.text));
-  if (combine) observer.line("forecasts: " + best.scores[best.chosen].name);
-  return std::move(tried.best);
 }
 
 void keep_trial(const forecast::Trial& trial, bool combine, forecast::NbeatsModel& model) {
@@ -357,12 +236,7 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
   const SeriesStore store = read_store(
       s.data, continued ? reader_options_for(s, s.from, base.covariates) : s.reader_options(), "data", context);
   const bool steps_given = s.max_steps > 0 || s.epochs > 0;
-  const bool lookbacks_given = !s.lookbacks.empty();
-  forecast::fit_lookbacks(s, store);
-  if (!lookbacks_given && !s.lookbacks.empty())
-    context.observer.note(fmt::format("lookbacks: {} horizons for short series (set others with `lookbacks`)",
-                                      fmt::join(s.lookbacks, ", ")));
-  const bool fits_history = choose_settings(s, store, context.observer);
+  const bool fits_history = choose_settings(s, store, {}, context.observer);
   if (continued && !steps_given) s.max_steps = std::max<int64_t>(1, s.max_steps / kFurtherShare);
   if (continued) log_unknown_categories(base.covariates, store);
   forecast::NbeatsModel model = continued ? continued_ensemble(s, store, std::move(base)) : ensemble_of(s, store);
@@ -375,6 +249,8 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
   if (!continued) {
     trial = try_model(s, steps_given, fits_history, combine, model, {store, on, state, context});
     model = ensemble_of(s, store);
+    if (trial.origins == 0 && s.held_out > 0)
+      context.observer.note("the series are too short to hold out a horizon: the model cannot forecast intervals");
   }
   train_lanes({s, store, model, trial, combine, used_before}, on, context);
 }

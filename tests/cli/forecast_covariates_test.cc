@@ -180,6 +180,38 @@ TEST_F(ForecastCovariates, RefusesInvalidInput) {
   EXPECT_FALSE(exists("x/config.json"));
 }
 
+TEST_F(ForecastCovariates, ShorterForecastsReadAllFutureValuesOfTheModel) {
+  const std::string all = shops(60, 56);
+  put("shops.csv", all);
+  must(train("shops.csv", "m", {"--future-columns", "promotion", "-q"}));
+  std::string two, known;  // with the future values of two points, and without any
+  const std::vector<std::string> lines = lines_of(all);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const size_t day = i == 0 ? 0 : (i - 1) % 60;
+    if (day < 58) two += lines[i] + "\n";
+    if (day < 56) known += lines[i] + "\n";
+  }
+  put("two.csv", two);
+  put("known.csv", known);
+  const auto predict = [](const std::string& data, const std::string& horizon) {
+    return std::vector<std::string>{"forecast", "predict", "--data", data,       "--model", "m", "--horizon",
+                                    horizon,    "--freq",  "index",  "--device", "cpu",     "-q"};
+  };
+  const std::vector<std::string> four = lines_of(must(predict("shops.csv", "4"))),
+                                 first = lines_of(must(predict("shops.csv", "2")));
+  ASSERT_EQ(first.size(), 7u);
+  EXPECT_EQ(first[2], four[2]);
+  const std::vector<std::string> error = {"two.csv: line 59: series 'a': column promotion has no value at 59",
+                                          "next 4 points", "blank target"};
+  refused(3, error, predict("two.csv", "2"));
+  put("actual.csv", "unique_id,ds,y,promotion\na,57,100,0\na,58,101,1\nb,57,100,0\nb,58,9,1\nc,57,1,0\nc,58,1,1\n");
+  refused(3, {"series 'a': column promotion has no value at 59", "next 4 points"},
+          {"forecast", "eval", "--data", "known.csv", "--actual", "actual.csv", "--model", "m", "--freq", "index",
+           "--device", "cpu"});
+  must({"forecast", "eval", "--data", "shops.csv", "--actual", "actual.csv", "--model", "m", "--freq", "index",
+        "--device", "cpu", "-q"});
+}
+
 TEST_F(ForecastCovariates, CalendarModelsRequireDatesOfTheirFrequency) {
   const auto series = [](const char* month, int days) {
     std::string text = "unique_id,ds,y\n";

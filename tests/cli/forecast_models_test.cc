@@ -153,6 +153,49 @@ TEST_F(ForecastModels, ChoosesSettingsByTheData) {
     EXPECT_EQ(given.find(part), std::string::npos) << part << given;
 }
 
+TEST_F(ForecastModels, RollChoosesSettingsBeforeItsFirstTraining) {
+  const auto roll = [&](const std::string& data, const std::string& output, std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"forecast",    "roll",  "--data",       data,   "--horizon",  "4",   "--season",    "4",
+                 "--losses",    "mae",   "-o",           output, "--n-blocks", "1",   "--folds",     "2",
+                 "--mlp-units", "16,16", "--batch-size", "32",   "--device",   "cpu", "--baselines", "naive"});
+    const Outcome o = brim(more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.err;
+  };
+  const auto lines_with = [](const std::string& err, const char* part) {
+    std::string found;
+    for (const std::string& line : lines_of(err))
+      if (line.find(part) != std::string::npos) found += line + "\n";
+    return found;
+  };
+  put("many.csv", seasonal_series(30, 48));
+  const std::string chosen = roll("many.csv", "r");
+  for (const char* part : {"lookbacks: 2, 3, 4, 5 horizons for short series", "held out: 2 horizons of 30 series",
+                           "(error relative to naive: ", "3 trainings of 4 lanes"})
+    EXPECT_NE(chosen.find(part), std::string::npos) << part << chosen;
+  EXPECT_FALSE(exists("r/state/trial-30"));
+  // Values after the first cutoff, which is at point 43, do not change the choice.
+  std::string other;
+  for (const std::string& line : lines_of(get("many.csv"))) {
+    size_t at = line.size();
+    for (int k = 0; k < 5; ++k) at = line.rfind(',', at - 1);
+    other += line.substr(0, at) + ",7,1e6,-3,0,9\n";
+  }
+  put("other.csv", other);
+  const std::string same = roll("other.csv", "o");
+  for (const char* part : {"held out: ", "steps: ", "history: "})
+    EXPECT_EQ(lines_with(same, part), lines_with(chosen, part));
+  // A longer run keeps the settings of the first one.
+  std::string longer;
+  for (const std::string& line : lines_of(get("many.csv"))) longer += line + ",100,101,102,103\n";
+  put("longer.csv", longer);
+  const std::string extended = roll("longer.csv", "r", {"--extend"});
+  EXPECT_EQ(extended.find("held out:"), std::string::npos) << extended;
+  EXPECT_NE(extended.find("of 4 lanes"), std::string::npos) << extended;
+  EXPECT_EQ(roll("many.csv", "given", {"--max-steps", "5"}).find("held out:"), std::string::npos);
+}
+
 TEST_F(ForecastModels, PageOfATrainingHasTimesWindowsAndMemory) {
   put("many.csv", seasonal_series(30, 40));
   put("settings.yaml", "gpu_optimization:\n  gradient_accumulation_steps: 2\n");
@@ -180,6 +223,31 @@ TEST_F(ForecastModels, ChecksPlotsBeforeForecasting) {
   EXPECT_FALSE(exists("out.csv"));
   must(predict({"--plot", "p.html", "--plot-series", "s1", "-o", "out.csv", "-q"}));
   EXPECT_NE(get("p.html").find("s1"), std::string::npos);
+}
+
+TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
+  put("many.csv", seasonal_series(6, 40));
+  auto train = small_training("many.csv", "m");
+  train.insert(train.end(), {"--stack-types", "trend,seasonality"});
+  must(train);
+  const auto page = [&](const std::string& horizon) {
+    must({"forecast", "predict", "--data", "many.csv", "--model", "m", "--horizon", horizon, "--plot", "p.html", "-o",
+          "out.csv", "-q", "--components", "--level", "50", "--device", "cpu"});
+    return get("p.html");
+  };
+  const std::string all = page("4"), fewer = page("2");
+  EXPECT_EQ(lines_of(get("out.csv")).size(), 13u);
+  for (const char* point : {"forecast: steps after the cutoff 3,", "trend: step ahead 4,"}) {
+    EXPECT_NE(all.find(point), std::string::npos) << point;
+    EXPECT_EQ(fewer.find(point), std::string::npos) << point;
+  }
+  const auto band = [](const std::string& html) {
+    const size_t end = html.find("<title>50 %"), begin = html.rfind(" d=\"", end);
+    return std::count(html.begin() + static_cast<std::ptrdiff_t>(begin),
+                      html.begin() + static_cast<std::ptrdiff_t>(end), 'L');
+  };
+  EXPECT_EQ(band(all), 7);
+  EXPECT_EQ(band(fewer), 3);
 }
 
 TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
