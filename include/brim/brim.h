@@ -22,6 +22,9 @@ BRIM_API const char* version();  // "0.1.0"
 // Directory of a model given as in ScorerOptions::model; empty for rules. Throws usage if it does not exist.
 BRIM_API std::string find_model(const std::string& model);
 
+// Kind of a model according to its files; embedder if it has no head. `adapter`: LoRA adapter, which may add one.
+BRIM_API ModelKind model_kind(const std::string& model, const std::string& adapter = "");
+
 // Prompts of an embedding model, by name, from its sentence-transformers files; default_name is empty if it has none.
 struct Prompts {
   std::map<std::string, std::string> texts;

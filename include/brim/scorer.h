@@ -83,6 +83,10 @@ class BRIM_API Scorer : public PooledModel {
   // score() for an embedding model with `prompt` before each text instead of the model's default prompt.
   virtual Predictions embed(std::span<const std::string_view> texts, std::string_view prompt, std::stop_token stop = {},
                             const std::function<void(size_t rows_done)>& progress = {});
+  // Same for pairs: `prompt` is prepended to the first text of each pair.
+  virtual Predictions embed_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                                  std::string_view prompt, std::stop_token stop = {},
+                                  const std::function<void(size_t rows_done)>& progress = {});
 
   // Cancels texts that are not started and waits for the rest. Texts submitted later are cancelled.
   virtual void close() = 0;

@@ -136,6 +136,15 @@ class Model:
             raise Cancelled("the model was closed", "open it again")
         return self._scorer
 
+    def _check_device(self, device: Any) -> None:
+        """Accepts the device that the model is open on."""
+        if device is None:
+            return
+        name, opened = device_name(device), device_name(self._options["device"])
+        kind = "cpu" if self.device.startswith("cpu") else "cuda"
+        if name not in (opened, kind, "auto", "cuda:0" if kind == "cuda" and opened in ("auto", "cuda") else kind):
+            raise UsageError(f'device="{name}": the model is open on {self.device}', "set it when opening the model")
+
     @contextlib.contextmanager
     def _call(self) -> Iterator[_brim.Scorer]:
         """The scorer during a call, for which close() waits."""
@@ -247,4 +256,4 @@ def cores(threads: int | None) -> int:
     if threads is not None:
         return threads
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isascii() and wanted.isdigit() else 0
+    return int(wanted) if wanted.isascii() and wanted.isdigit() and int(wanted) <= 1024 else 0

@@ -16,6 +16,8 @@ from .errors import ArgumentError, UsageError
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+ANY = 2**63 - 1
+_LARGEST = 2**31 - 1  # limit of int in the native module
 _MODEL_WORDS = {"precision": '"auto" or "bf16"', "memory_limit": '"6GiB" or "90%"', "leave_free": '"8GiB"',
                 "long_text": '"truncate"'}
 _MODEL_OPTIONS = ("device", "threads", "max_length", "adapter", *_MODEL_WORDS)
@@ -57,7 +59,8 @@ def suggested_value(value: str, known: Iterable[str]) -> str:
 
 
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Raises ArgumentError for unknown, missing and surplus arguments."""
+    """Raises ArgumentError for unknown, missing and surplus arguments, and UsageError for arguments that the native module
+    cannot convert."""
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
@@ -66,8 +69,23 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is None:  # raised by the call itself, not within the function
                 raise _argument_error(function, args, kwargs, error) from None
+            if "incompatible function arguments" in str(error):
+                raise UsageError(f"{function.__qualname__.removesuffix('.__init__')}: an argument has an invalid type or value") from None
             raise
     return call
+
+
+def formerly(**names: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Also accepts arguments by their former names: formerly(old="new")."""
+    def wrapped(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for old, new in names.items():
+                if old in kwargs and new not in kwargs:
+                    kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+        return call
+    return wrapped
 
 
 def _argument_error(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -95,21 +113,48 @@ def _argument_error(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     return ArgumentError(str(error))
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int of at least `least`."""
+def whole(name: str, value: Any, least: int = 1, most: int = _LARGEST) -> int:
+    """`value` as an int from `least` to `most`."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
     if number is None or number < least:
         raise UsageError(f"{name}={value!r} is not an integer of at least {least}", f"use {least} or more")
+    if number > most:
+        raise UsageError(f"{name} is greater than {most:,}", f"use {most:,} or less")
     return number
+
+
+def number(name: str, value: Any, least: float = 0, most: float = 1e9) -> float:
+    """`value` as a float from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise UsageError(f"{name}={value!r} is not a number from {least:g} to {most:g}", f"use a number from {least:g} to {most:g}")
+    return float(value)
 
 
 def words(name: str, value: Any, example: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name}={value!r} is not a str", f"use a str: {example}")
+    return utf8(name, value)
+
+
+def utf8(name: str, value: str, remedy: str = 'replace lone surrogates: text.encode("utf-8", "replace").decode()') -> str:
+    """`value`, which must be valid UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{name}={value!r} is not valid UTF-8", remedy) from None
     return value
+
+
+def names_of(name: str, value: Any, example: str) -> list[str]:
+    """`value`, which must be a list of str, or one str with commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, Iterable):
+        raise UsageError(f"{name}={value!r} is not a list of str", f"use a list: {example}")
+    return [words(name, one, example) for one in value]
 
 
 def choice(name: str, value: Any, known: Iterable[str]) -> str:
@@ -129,7 +174,7 @@ def path(name: str, value: Any) -> str:
     text = os.fspath(value)
     if not isinstance(text, str) or "\0" in text:
         raise UsageError(f"{name}={value!r} is not a path", "use a str or a path")
-    return text
+    return utf8(name, text, "rename the file or directory")
 
 
 def device_name(device: Any) -> str:
@@ -140,7 +185,7 @@ def device_name(device: Any) -> str:
         return str(device)
     if not isinstance(device, str):
         raise UsageError(f"device={device!r} is unknown", 'use "auto", "cpu" or "cuda:0"')
-    return device
+    return utf8("device", device)
 
 
 def check_model_options(options: dict[str, Any]) -> None:

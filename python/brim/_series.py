@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._model import warn
+from ._options import utf8
 from ._texts import _column_keys, check_unique, collected
 from .errors import BadData, UsageError
 from .training import _is_missing, _list
@@ -104,6 +106,7 @@ class Table:
         names = [str(key) for key in keys]
         check_unique(names)
         self.types = Types()
+        self._name = name
         self.names = names
         self._categories = covariates.categories
         self._clock = clock
@@ -138,10 +141,15 @@ class Table:
             values = self._clock.written(values) if name == self._zoned else values
             known = self._categories.get(name)
             cells.append([_cell(value) if known is None else _category(value, known) for value in values])
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.names)
-            writer.writerows(zip(*cells, strict=True))
+        try:
+            with open(path, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(self.names)
+                writer.writerows(zip(*cells, strict=True))
+        except UnicodeEncodeError:
+            for text in itertools.chain(self.names, *cells):
+                utf8(self._name, text)
+            raise
 
     def _column(self, name: str) -> list[Any]:
         return self._cells[self.names.index(name)]

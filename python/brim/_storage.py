@@ -8,7 +8,6 @@ import contextlib
 import fnmatch
 import glob
 import hashlib
-import importlib
 import io
 import logging
 import os
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .errors import BadData, CannotWrite, UsageError
+from .results import imported
 
 _log = logging.getLogger("brim")
 _FOOTER = 64 << 10  # Parquet metadata is at the end and changes with the data
@@ -224,7 +224,7 @@ class _S3Store(Store):
         bucket, key = _split(self.path(name))
         try:
             _s3().delete_object(Bucket=bucket, Key=key)
-        except importlib.import_module("botocore.exceptions").ClientError as error:
+        except imported("botocore.exceptions", "boto3").ClientError as error:
             _log.warning("cannot remove %s: %s", self.path(name), error)
 
     def remove_drafts(self) -> None:
@@ -237,7 +237,7 @@ class _S3Store(Store):
 
     def publish(self, draft: str, name: str) -> bool:
         bucket, key = _split(self.path(name))
-        errors = importlib.import_module("botocore.exceptions")
+        errors = imported("botocore.exceptions", "boto3")
         try:
             with open(draft, "rb") as file:
                 _s3().put_object(Bucket=bucket, Key=key, Body=file, IfNoneMatch="*")
@@ -289,7 +289,7 @@ class _S3File(io.RawIOBase):
 def _reading(name: str) -> Iterator[None]:
     """Converts errors of the store to BadData with the name of the object."""
     _s3()  # raises UsageError if boto3 is missing
-    errors = importlib.import_module("botocore.exceptions")
+    errors = imported("botocore.exceptions", "boto3")
     try:
         yield
     except errors.ClientError as error:
@@ -331,8 +331,5 @@ _clients: dict[int, Any] = {}
 def _s3() -> Any:
     """One client per process, because forked processes must not share connections."""
     if os.getpid() not in _clients:
-        try:
-            _clients[os.getpid()] = importlib.import_module("boto3").client("s3")
-        except ImportError:
-            raise UsageError("boto3 is not installed", "pip install boto3") from None
+        _clients[os.getpid()] = imported("boto3").client("s3")
     return _clients[os.getpid()]

@@ -183,6 +183,21 @@ def _texts_of_numpy(array: Any) -> _brim.Texts:
     return _brim.Texts.from_sequence(array.tolist())
 
 
+def has_pairs(texts: Any) -> bool:
+    return isinstance(texts, (list, tuple)) and any(isinstance(one, (list, tuple)) for one in texts)
+
+
+def check_pairs(rows: Iterable[Any], single: bool = True) -> None:
+    """Raises for rows that are not pairs of texts, or with `single`, neither pairs nor texts."""
+    for row, one in enumerate(rows):
+        if single and isinstance(one, str):
+            continue
+        if isinstance(one, (str, bytes, dict, set)) or not hasattr(one, "__len__") or len(one) != 2:
+            error = BadData(f"row {row} is not a pair of texts", 'pass a list of pairs: [("a", "b")]')
+            error.row = row
+            raise error
+
+
 def bad_text(row: int, what: str) -> BadData:
     """The exception for a row without a valid text."""
     missing = what in ("None", "NaN", "null")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import _brim
 from ._options import checked, whole, words
@@ -45,6 +45,8 @@ class Tokenizer:
     @checked
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of token ids."""
+        if not isinstance(token_ids, Iterable):
+            raise UsageError(f"token_ids={token_ids!r} is not a list of integers", "pass the result of encode()")
         return self._scorer.decode([whole("token_ids", one, 0) for one in token_ids], skip_special_tokens)
 
     @checked
@@ -56,6 +58,8 @@ class Tokenizer:
         if isinstance(text, str):
             found = ids(text)
             return {"input_ids": found, "attention_mask": [1] * len(found)}
+        if not isinstance(text, Iterable):
+            raise UsageError(f"text={text!r} is not a str", "pass one text, or a list of texts")
         rows = [ids(one) for one in text]
         return {"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]}
 

@@ -132,6 +132,8 @@ def _known_signs(names: list[str]) -> list[float]:
 
 
 def _mapped_signs(names: list[str], labels: Mapping[str, str | float]) -> list[float]:
+    if not isinstance(labels, Mapping):
+        raise UsageError(f"labels={labels!r} is not a dict", f'map each label to a number from -1 to 1: {{"{names[0]}": …}}')
     if set(labels) != set(names):
         raise UsageError(f"labels maps {', '.join(map(str, labels)) or 'nothing'}; the model has {', '.join(names)}",
                          "map each label of the model once")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib
 import json
 import logging
 import os
@@ -24,10 +23,11 @@ from typing import Any, BinaryIO, TypeAlias
 from . import _brim
 from ._log import forward_log
 from ._model import cores
-from ._options import check_model_options, checked, choice, path, suggested_value, whole, words
+from ._options import ANY, check_model_options, checked, choice, path, suggested_value, utf8, whole, words
 from ._storage import Store, expand, is_s3, open_input, signature, writing
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError
+from .results import imported
 
 _JOB = "_brim/job.json"
 _MANIFEST, _OLD_MANIFEST = "_manifest.json", "manifest.json"
@@ -82,13 +82,15 @@ def plan(inputs: _Name | list[_Name], output: _Name, *, model: _Name = "", text:
          all_scores: bool = False, on_error: str = "null", rows_per_shard: int = _ROWS, **settings: Any) -> Job:
     """Divides the row groups of the inputs into shards and writes the job to `output`. Repeating the call returns the same
     job; an output with a different job is rejected. `settings` are those of Classifier."""
-    rows_per_shard = whole("rows_per_shard", rows_per_shard)
+    rows_per_shard = whole("rows_per_shard", rows_per_shard, 1, ANY)
     choice("on_error", on_error, ("null", "raise"))
     words("text", text, '"text"')
     if isinstance(keep, str):
         raise UsageError(f'keep="{keep}" is a str', f'use a list: keep=["{keep}"]')
     if keep is not None and not (isinstance(keep, (list, tuple)) and all(isinstance(name, str) for name in keep)):
         raise UsageError(f"keep={keep!r} is not a list of columns", 'use a list: keep=["id"]')
+    for name in keep or []:
+        utf8("keep", name)
     check_model_options(settings)
     if settings.get("adapter"):
         settings["adapter"] = path("adapter", settings["adapter"])
@@ -136,6 +138,8 @@ def run_shard(shard: Shard, *, threads: int | None = None) -> str:
     setting for this process."""
     if not isinstance(shard, Shard):
         raise UsageError(f"expected a Shard, got {type(shard).__name__}", "pass one of job.missing()")
+    if threads is not None:
+        whole("threads", threads, 0)
     store = Store.of(shard.place)
     if not shard.part.endswith(".parquet"):
         try:
@@ -162,7 +166,7 @@ def run_shard(shard: Shard, *, threads: int | None = None) -> str:
 def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
     """Runs all missing shards in this process; returns those that failed `tries` times with their errors."""
     whole("tries", tries)
-    _check_job(job)
+    check_job(job)
     failed: list[tuple[Shard, Error]] = []
     for shard in job.missing():
         for attempt in range(1, tries + 1):
@@ -179,7 +183,7 @@ def run(job: Job, tries: int = 3) -> list[tuple[Shard, Error]]:
 @checked
 def finish(job: Job) -> dict[str, Any]:
     """Verifies that every part exists, is intact and belongs to this job; writes _manifest.json and _SUCCESS."""
-    _check_job(job)
+    check_job(job)
     store = Store.of(job.place)
     if job.inputs:
         _brim.finish_shards(job.place)
@@ -216,7 +220,7 @@ def _remove_old_manifest(store: Store, job: Job) -> None:
         store.remove(_OLD_MANIFEST)
 
 
-def _check_job(job: Any) -> None:
+def check_job(job: Any) -> None:
     if not isinstance(job, Job):
         raise UsageError(f"expected a Job, got {type(job).__name__}", "pass the result of brim.bulk.plan or brim.bulk.load")
 
@@ -231,7 +235,7 @@ def with_labels(classifier: Classifier, table: Any, text: str, plain: bool = Fal
 
 
 def _write_part(job: Job, shard: Shard, classifier: Classifier, draft: str) -> None:
-    pa, pq = importlib.import_module("pyarrow"), _parquet()
+    pa, pq = imported("pyarrow"), imported("pyarrow.parquet")
     text, keep = job.options["text"], job.options["keep"]
     wanted = list(dict.fromkeys([text, *keep]))
     with open_input(shard.input) as file:
@@ -273,7 +277,7 @@ def _is_whole(store: Store, shard: Shard, note: dict[str, Any]) -> bool:
                 if _file_checksum(file, hole) != digits:
                     return False
                 file.seek(0)
-            scores = _parquet().read_table(file, columns=["score"])["score"]
+            scores = imported("pyarrow.parquet").read_table(file, columns=["score"])["score"]
         except Error:
             raise  # from the store
         except (ValueError, OSError, NotImplementedError):
@@ -309,7 +313,7 @@ def _described_part(store: Store, shard: Shard) -> dict[str, Any]:
     """Reads the metadata of a part; raises for a part of another job."""
     with store.open(shard.part) as file:
         try:
-            found = _parquet().read_schema(file).metadata or {}
+            found = imported("pyarrow.parquet").read_schema(file).metadata or {}
             note: Any = json.loads(found.get(b"brim", b"{}"))
         except Error:
             raise  # from the store
@@ -328,7 +332,7 @@ def _checksum(column: Any) -> int:
 
 
 def _row_groups(name: str, columns: list[str]) -> list[int]:
-    pq = _parquet()
+    pq = imported("pyarrow.parquet")
     with open_input(name) as file:
         try:
             opened = pq.ParquetFile(file)
@@ -349,7 +353,7 @@ def _row_groups(name: str, columns: list[str]) -> list[int]:
 
 
 def _holds_texts(kind: Any) -> bool:
-    types = importlib.import_module("pyarrow").types
+    types = imported("pyarrow").types
     if types.is_dictionary(kind):
         kind = kind.value_type
     return any(check(kind) for check in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
@@ -443,10 +447,3 @@ def _ranges(ids: list[int]) -> str:
                 end += 1
             out.append(str(begin) if begin == end else f"{begin}-{end}")
     return ",".join(out)
-
-
-def _parquet() -> Any:
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise UsageError("pyarrow is not installed", "pip install pyarrow") from None

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack,
 
 from . import _brim
 from ._model import Model, OnError, warn
-from ._options import ModelOptions, checked, choice, whole
+from ._options import ANY, ModelOptions, checked, choice, whole
 from ._texts import Table, _column_names, index_of
 from .errors import UsageError
 from .results import Result
@@ -117,17 +117,12 @@ class Classifier(Model):
         `max_length`: tokens per text, at most the model's.
         `padding`, `batch_size`, `num_workers`: accepted, but not needed: texts are packed according to the memory plan.
         """
-        if self._defaults:
-            given = {"top_k": top_k, "function_to_apply": function_to_apply, "truncation": truncation, "max_length": max_length}
-            used = {**self._defaults, **{name: value for name, value in given.items() if value is not (UNSET if name == "top_k" else None)}}
-            top_k, function_to_apply = used.get("top_k", UNSET), used.get("function_to_apply")
-            truncation, max_length = used.get("truncation"), used.get("max_length")
         if batch_size is not None:
             whole("batch_size", batch_size)
-        if top_k is not UNSET and top_k is not None:
-            whole("top_k", top_k)
+        top_k = self._top_k(top_k)
         options = self._call_options(function_to_apply, truncation, max_length)
-        warns = truncation is None and max_length is None
+        warns = truncation is None and max_length is None and not (
+            self._defaults.get("truncation") is not None or self._defaults.get("max_length") is not None)
         if isinstance(inputs, str):
             result = self._dicts([inputs], top_k, options, warns)
             return result if top_k is UNSET else result[0]
@@ -194,17 +189,26 @@ class Classifier(Model):
 
     def _request(self, top_k: int | None, function: Any, truncation: Any,
                  max_length: Any) -> tuple[_brim.CallOptions, Any]:
-        if top_k is UNSET and function is None and truncation is None and max_length is None:
+        if top_k is UNSET and function is None and truncation is None and max_length is None and not self._defaults:
             return _NO_OPTIONS, _best
         options = self._call_options(function, truncation, max_length) or _NO_OPTIONS
-        if top_k is UNSET:
+        most = self._top_k(top_k)
+        if most is UNSET:
             return options, _best
-        most = None if top_k is None else whole("top_k", top_k)
         names = self._open().score_names
         return options, lambda _, __, scores: _ranked(names, scores, most)
 
+    def _top_k(self, top_k: int | None) -> int | None:
+        """The number of labels; None: all; UNSET: the best one, not in a list."""
+        top_k = self._defaults.get("top_k", UNSET) if top_k is UNSET else top_k
+        return top_k if top_k is UNSET or top_k is None else whole("top_k", top_k, 1, ANY)
+
     def _call_options(self, function: Any, truncation: Any, max_length: Any) -> _brim.CallOptions | None:
-        """Options that differ from those of the model."""
+        """Options that differ from those of the model. None: the default of brim.pipeline, or the model's."""
+        if self._defaults:
+            function = self._defaults.get("function_to_apply") if function is None else function
+            truncation = self._defaults.get("truncation") if truncation is None else truncation
+            max_length = self._defaults.get("max_length") if max_length is None else max_length
         name = self._function(function)
         if truncation is None and max_length is None:
             return _brim.call_options(function=name) if name else None

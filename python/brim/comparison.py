@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 from . import _brim
 from ._log import forward_log
 from ._model import model_arguments, pull_model
-from ._options import ModelOptions, check_model_options, checked, path
+from ._options import ModelOptions, check_model_options, checked, path, words
 from .classifier import Classifier
 from .encoder import Encoder
 from .errors import Error, UsageError, renamed
@@ -109,6 +109,9 @@ def compare(models: Sequence[str | os.PathLike[str]], data: Any, *, text: str | 
     if options.get("adapter"):
         raise UsageError(f"adapter={str(options['adapter'])!r}: compare opens models without adapters",
                          "merge it into its model first, and name the result in models")
+    if text is not None:
+        words("text", text, '"text"')
+    words("label", label, '"label"')
     names = [path("models", one) for one in models]
     if options.get("pull"):
         for name in names:
@@ -156,34 +159,17 @@ def _stats(gpu: dict[str, Any]) -> GpuStats:
 
 @checked
 def load_model(name: str | os.PathLike[str] = "", **options: Unpack[ModelOptions]) -> Classifier | Tagger | Encoder:
-    """Opens a model by name or directory, as the class that its files call for: Classifier (also for "vader"), Tagger or
-    Encoder. `options` are those of Classifier.
+    """Opens a model by name or directory, as the class that its files call for: Classifier (also for "vader"), Tagger (also
+    for GLiNER models), or Encoder for models without a head. `options` are those of Classifier.
 
     >>> brim.load_model("finbert")("profits rose")
     """
-    directory = _brim.find_model(path("name", name)) if not options.get("pull") else ""
-    adapter = options.get("adapter")
-    if directory and not adapter and (pathlib.Path(directory) / "modules.json").exists():
-        return Encoder(name, **options)
-    if adapter:
-        task = _task_of(path("adapter", adapter))
-        if task == "TOKEN_CLS":
-            return Tagger(name, **options)
-        return Encoder(name, **options) if task == "FEATURE_EXTRACTION" else Classifier(name, **options)
-    try:
-        config = json.loads((pathlib.Path(directory) / "config.json").read_text(encoding="utf-8")) if directory else {}
-    except (OSError, ValueError):
-        config = {}  # reported when the model is opened
-    architectures = config.get("architectures") or [""]
-    if str(architectures[0]).endswith("ForTokenClassification"):
+    model, adapter = path("name", name), path("adapter", options.get("adapter") or "")
+    if options.get("pull"):
+        pull_model(model)
+        if adapter:
+            pull_model(adapter)
+    kind = _brim.model_kind(model, adapter)
+    if kind == "tagger":
         return Tagger(name, **options)
-    return Classifier(name, **options)
-
-
-def _task_of(adapter: str) -> str:
-    """The task_type of a LoRA adapter; empty if it is unknown."""
-    try:
-        config = json.loads((pathlib.Path(_brim.find_model(adapter)) / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ""  # reported when the model is opened
-    return str(config.get("task_type") or "") if isinstance(config, dict) else ""
+    return Encoder(name, **options) if kind == "embedder" else Classifier(name, **options)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pathlib
@@ -15,8 +14,10 @@ import numpy.typing as npt
 
 from . import _brim
 from ._model import Model
-from ._options import ModelOptions, checked, choice, path, whole
-from .errors import BadData, UsageError
+from ._options import ANY, ModelOptions, checked, choice, formerly, path, whole, words
+from ._texts import check_pairs, values_of
+from .errors import UsageError
+from .results import imported
 
 Activation: TypeAlias = Literal["sigmoid", "softmax", "none"]
 Scores: TypeAlias = npt.NDArray[np.float32]
@@ -60,28 +61,34 @@ class CrossEncoder(Model):
         return self._activation
 
     @overload
-    def predict(self, sentences: object, batch_size: int | None = ..., show_progress_bar: bool | None = ...,
+    def predict(self, inputs: object, batch_size: int | None = ..., show_progress_bar: bool | None = ...,
                 activation_fn: Any = ..., apply_softmax: bool | None = ..., convert_to_numpy: Literal[True] = ...,
-                convert_to_tensor: Literal[False] = ...) -> Scores: ...
+                convert_to_tensor: Literal[False] = ..., device: Any = ..., prompt: str | None = ...) -> Scores: ...
     @overload
-    def predict(self, sentences: object, batch_size: int | None = ..., show_progress_bar: bool | None = ...,
+    def predict(self, inputs: object, batch_size: int | None = ..., show_progress_bar: bool | None = ...,
                 activation_fn: Any = ..., apply_softmax: bool | None = ..., convert_to_numpy: bool = ...,
-                convert_to_tensor: bool = ...) -> Any: ...
+                convert_to_tensor: bool = ..., device: Any = ..., prompt: str | None = ...) -> Any: ...
+    @formerly(sentences="inputs")
     @checked
-    def predict(self, sentences: Any, batch_size: int | None = None, show_progress_bar: bool | None = None,
+    def predict(self, inputs: Any, batch_size: int | None = None, show_progress_bar: bool | None = None,
                 activation_fn: Any = None, apply_softmax: bool | None = False, convert_to_numpy: bool = True,
-                convert_to_tensor: bool = False) -> Any:
+                convert_to_tensor: bool = False, device: Any = None, prompt: str | None = None) -> Any:
         """float32[pairs], or [pairs, num_labels] for a model with several scores; one row less deep for a single pair.
 
-        `sentences`: a list of pairs (two str), or one pair.
+        `inputs`: a list of pairs (two str), or one pair.
         `activation_fn`: for this call. `apply_softmax`: softmax of the scores, if there are several.
         `convert_to_numpy`, `convert_to_tensor`: arrays, torch tensors, or with both False a list of tensors.
         `show_progress_bar`: a bar of tqdm. `batch_size`: accepted, but not needed.
+        `device`: that of the model. `prompt`: prepended to the first text of each pair.
         """
+        self._check_device(device)
         if batch_size is not None:
             whole("batch_size", batch_size)
-        one = isinstance(sentences, (list, tuple)) and len(sentences) == 2 and all(isinstance(s, str) for s in sentences)
-        firsts, seconds = _pairs([sentences] if one else sentences)
+        one = isinstance(inputs, (list, tuple)) and len(inputs) == 2 and all(isinstance(s, str) for s in inputs)
+        firsts, seconds = _pairs([inputs] if one else inputs)
+        if prompt is not None:
+            prefix = words("prompt", prompt, '"query: "')
+            firsts = [prefix + text if isinstance(text, str) else text for text in firsts]
         function = self._activation if activation_fn is None else _activation(activation_fn)
         scores = self._score(firsts, progress=bool(show_progress_bar), pairs=seconds,
                              options=_brim.call_options(function=function))[0].scores
@@ -90,25 +97,25 @@ class CrossEncoder(Model):
             scores = powers / powers.sum(axis=1, keepdims=True)
         result: Any = scores[:, 0] if self.num_labels == 1 else scores
         if convert_to_tensor or not convert_to_numpy:
-            result = importlib.import_module("torch").from_numpy(np.ascontiguousarray(result))
+            result = imported("torch").from_numpy(np.ascontiguousarray(result))
             return result[0] if one else result if convert_to_tensor else list(result)
         return result[0] if one else result
 
     @checked
     def rank(self, query: str, documents: Sequence[str], top_k: int | None = None, return_documents: bool = False,
              batch_size: int | None = None, show_progress_bar: bool | None = None, activation_fn: Any = None,
-             apply_softmax: bool = False) -> list[Ranked]:
+             apply_softmax: bool = False, device: Any = None, prompt: str | None = None) -> list[Ranked]:
         """The documents by descending score for the query: a list of dicts of `corpus_id`, `score` and, with
         `return_documents`, `text`. `top_k`: the best ones only. Other options as in predict."""
         if self.num_labels != 1:
             raise UsageError(f"rank() needs a model with one score, this one has {self.num_labels}", "use predict()")
-        if not isinstance(query, str):
-            raise UsageError(f"query={query!r} is not a str", "pass one text")
+        words("query", query, '"a question"')
+        most = None if top_k is None else whole("top_k", top_k, 1, ANY)
         if isinstance(documents, str):
             raise UsageError("documents is one str", "put it into a list: [text]")
-        most = None if top_k is None else whole("top_k", top_k)
-        texts = list(documents)
-        scores = self.predict([(query, text) for text in texts], batch_size, show_progress_bar, activation_fn, apply_softmax)
+        texts = values_of(documents)
+        scores = self.predict([(query, text) for text in texts], batch_size, show_progress_bar, activation_fn, apply_softmax,
+                              device=device, prompt=prompt)
         rows: list[Ranked] = []
         for i in np.argsort(-scores, kind="stable")[:most].tolist():
             row: Ranked = {"corpus_id": i, "score": float(scores[i])}
@@ -118,15 +125,11 @@ class CrossEncoder(Model):
         return rows
 
 
-def _pairs(sentences: Any) -> tuple[list[Any], list[Any]]:
-    if isinstance(sentences, (str, bytes)) or not hasattr(sentences, "__iter__"):
-        raise UsageError(f"expected pairs of texts, got {type(sentences).__name__}", 'pass a list of pairs: [("a", "b")]')
-    rows = list(sentences)
-    for row, pair in enumerate(rows):
-        if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
-            error = BadData(f"row {row} is not a pair of texts", 'pass a list of pairs: [("a", "b")]')
-            error.row = row
-            raise error
+def _pairs(inputs: Any) -> tuple[list[Any], list[Any]]:
+    if isinstance(inputs, (str, bytes)) or not hasattr(inputs, "__iter__"):
+        raise UsageError(f"expected pairs of texts, got {type(inputs).__name__}", 'pass a list of pairs: [("a", "b")]')
+    rows = list(inputs)
+    check_pairs(rows, False)
     return [pair[0] for pair in rows], [pair[1] for pair in rows]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pathlib
@@ -16,9 +15,10 @@ import numpy.typing as npt
 
 from . import _brim
 from ._model import Model, open_scorer, pull_model
-from ._options import ModelOptions, checked, choice, device_name, path, whole, words
-from ._texts import bad_text, texts_of, values_of
+from ._options import ModelOptions, checked, choice, formerly, path, utf8, whole, words
+from ._texts import bad_text, check_pairs, has_pairs, texts_of, values_of
 from .errors import UsageError
+from .results import imported
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 _PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
@@ -52,6 +52,8 @@ class Encoder(Model):
         self.truncate_dim = None if truncate_dim is None else whole("truncate_dim", truncate_dim)
         self._similarity = choice("similarity_fn_name", similarity_fn_name or _similarity_of(str(model)), _SIMILARITIES)
         self.prompts = known if prompts is None else _checked_prompts(prompts)
+        if default_prompt_name is not None:
+            words("default_prompt_name", default_prompt_name, '"query"')
         self.default_prompt_name = default_prompt_name or default or None
         if self.default_prompt_name is not None and self.default_prompt_name not in self.prompts:
             raise UsageError(f'default_prompt_name="{self.default_prompt_name}" is not among prompts',
@@ -72,14 +74,29 @@ class Encoder(Model):
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
-        options = {**self._options, "max_length": whole("max_seq_length", value)}
+        before = self._options
+        changed = {**before, "max_length": whole("max_seq_length", value)}
         self.close()
+        try:
+            self._start_again(changed)
+        except BaseException:
+            self._start_again(before)
+            raise
+
+    def _start_again(self, options: dict[str, Any]) -> None:
+        defaults = self._defaults
         self._start(options["model"], {name: options[name] for name in ModelOptions.__annotations__})
-        self._options = options
+        self._options, self._defaults = options, defaults
 
     @property
     def similarity_fn_name(self) -> str:
+        """The function of similarity(): "cosine", "dot", "euclidean" or "manhattan". It may be set."""
         return self._similarity
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, value: str) -> None:
+        self._similarity = choice("similarity_fn_name", value, _SIMILARITIES)
+        self._options["similarity_fn_name"] = self._similarity
 
     def close(self) -> None:
         super().close()
@@ -104,30 +121,33 @@ class Encoder(Model):
         return {"input_ids": ids, "attention_mask": mask}
 
     @overload
-    def encode(self, sentences: str, prompt_name: str | None = ..., prompt: str | None = ..., batch_size: int | None = ...,
+    def encode(self, inputs: str, prompt_name: str | None = ..., prompt: str | None = ..., batch_size: int | None = ...,
                show_progress_bar: bool | None = ..., output_value: Literal["sentence_embedding"] = ...,
                precision: Literal["float32"] = ..., convert_to_numpy: Literal[True] = ...,
                convert_to_tensor: Literal[False] = ..., device: Any = ..., normalize_embeddings: bool = ...,
-               column: str | None = ..., truncate_dim: int | None = ...) -> Vectors: ...
+               truncate_dim: int | None = ..., column: str | None = ...) -> Vectors: ...
     @overload
-    def encode(self, sentences: object, prompt_name: str | None = ..., prompt: str | None = ...,
+    def encode(self, inputs: object, prompt_name: str | None = ..., prompt: str | None = ...,
                batch_size: int | None = ..., show_progress_bar: bool | None = ...,
                output_value: Literal["sentence_embedding"] = ..., precision: Literal["float32"] = ...,
                convert_to_numpy: Literal[True] = ..., convert_to_tensor: Literal[False] = ..., device: Any = ...,
-               normalize_embeddings: bool = ..., column: str | None = ...,
-               truncate_dim: int | None = ...) -> Vectors: ...
+               normalize_embeddings: bool = ..., truncate_dim: int | None = ...,
+               column: str | None = ...) -> Vectors: ...
     @overload
-    def encode(self, sentences: object, prompt_name: str | None = ..., prompt: str | None = ...,
+    def encode(self, inputs: object, prompt_name: str | None = ..., prompt: str | None = ...,
                batch_size: int | None = ..., show_progress_bar: bool | None = ..., output_value: str | None = ...,
                precision: str = ..., convert_to_numpy: bool = ..., convert_to_tensor: bool = ..., device: Any = ...,
-               normalize_embeddings: bool = ..., column: str | None = ..., truncate_dim: int | None = ...) -> Any: ...
+               normalize_embeddings: bool = ..., truncate_dim: int | None = ..., column: str | None = ...) -> Any: ...
+    @formerly(sentences="inputs")
     @checked
-    def encode(self, sentences: Any, prompt_name: str | None = None, prompt: str | None = None,
+    def encode(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                batch_size: int | None = None, show_progress_bar: bool | None = None,
                output_value: str | None = "sentence_embedding", precision: str = "float32",
                convert_to_numpy: bool = True, convert_to_tensor: bool = False, device: Any = None,
-               normalize_embeddings: bool = False, column: str | None = None, truncate_dim: int | None = None) -> Any:
+               normalize_embeddings: bool = False, truncate_dim: int | None = None, column: str | None = None) -> Any:
         """float32[texts, width], or one vector for a single str.
+
+        `inputs`: texts, or pairs of two str, of which only the first gets the prompt: [("a", "b")].
 
         `prompt_name`, `prompt`: prepended to every text: one of `prompts` by name, or a str.
         `output_value`: "token_embeddings" for a list of arrays with one vector per token, including special ones; None for
@@ -147,35 +167,36 @@ class Encoder(Model):
         if batch_size is not None:
             whole("batch_size", batch_size)
         width = self.truncate_dim if truncate_dim is None else whole("truncate_dim", truncate_dim)
-        one = isinstance(sentences, str)
-        texts = [sentences] if one else sentences
+        one = isinstance(inputs, str)
+        texts = [inputs] if one else inputs
         prefix = self._prompt(prompt_name, prompt)
         as_tensor = convert_to_tensor or not convert_to_numpy
         if output_value != "sentence_embedding":
-            found = self._token_outputs(values_of(texts, column), prefix, output_value, as_tensor)
+            found = self._token_outputs(values_of(texts, column), prefix, output_value, as_tensor, width)
             return found[0] if one else found
-        predictions, _, _ = self._score(texts_of(texts, column), progress=bool(show_progress_bar), prompt=prefix)
-        vectors: Vectors = predictions.scores if width is None else predictions.scores[:, :width]
+        vectors = self._vectors(texts, column, bool(show_progress_bar), prefix)[:, :width]
         if normalize_embeddings:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         result: Any = vectors if precision == "float32" else _quantized(vectors, precision)
         if as_tensor:
-            tensor = importlib.import_module("torch").from_numpy(np.ascontiguousarray(result))
+            tensor = imported("torch").from_numpy(np.ascontiguousarray(result))
             return tensor[0] if one else tensor if convert_to_tensor else list(tensor)
         return result[0] if one else result
 
+    @formerly(sentences="inputs")
     @checked
-    def encode_query(self, sentences: Any, prompt_name: str | None = None, prompt: str | None = None,
+    def encode_query(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                      **options: Any) -> Vectors:
         """encode() with the prompt "query", if the model has one."""
-        found: Vectors = self.encode(sentences, self._task_prompt(prompt_name, prompt, ("query",)), prompt, **options)
+        found: Vectors = self.encode(inputs, self._task_prompt(prompt_name, prompt, ("query",)), prompt, **options)
         return found
 
+    @formerly(sentences="inputs")
     @checked
-    def encode_document(self, sentences: Any, prompt_name: str | None = None, prompt: str | None = None,
+    def encode_document(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                         **options: Any) -> Vectors:
         """encode() with the prompt "document", "passage" or "corpus", if the model has one."""
-        found: Vectors = self.encode(sentences, self._task_prompt(prompt_name, prompt, _DOCUMENT_PROMPTS), prompt, **options)
+        found: Vectors = self.encode(inputs, self._task_prompt(prompt_name, prompt, _DOCUMENT_PROMPTS), prompt, **options)
         return found
 
     @checked
@@ -204,15 +225,6 @@ class Encoder(Model):
             return np.asarray((a * b).sum(axis=1))
         return -_length(a - b, self._similarity)
 
-    def _check_device(self, device: Any) -> None:
-        """Accepts the device that the model is open on."""
-        if device is None:
-            return
-        name, opened = device_name(device), device_name(self._options["device"])
-        kind = "cpu" if self.device.startswith("cpu") else "cuda"
-        if name not in (opened, kind, "auto", "cuda:0" if kind == "cuda" and opened in ("auto", "cuda") else kind):
-            raise UsageError(f'device="{name}": the model is open on {self.device}', "set it in Encoder(…)")
-
     def _task_prompt(self, name: str | None, prompt: str | None, known: Sequence[str]) -> str | None:
         if name is not None or prompt is not None:
             return name
@@ -226,10 +238,35 @@ class Encoder(Model):
             return ""
         return self.prompts[choice("prompt_name", name, self.prompts)] if self.prompts else _no_prompts(name)
 
-    def _token_outputs(self, texts: list[Any], prefix: str, output_value: str | None, as_tensor: bool) -> list[Any]:
+    def _vectors(self, texts: Any, column: str | None, progress: bool, prefix: str) -> Vectors:
+        """Vectors of texts and pairs, which may be mixed."""
+        if column is not None or not has_pairs(texts):
+            return self._score(texts_of(texts, column), progress=progress, prompt=prefix)[0].scores
+        check_pairs(texts)
+        firsts = [one if isinstance(one, str) else one[0] for one in texts]
+        bad = [*texts_of(firsts).bad, *texts_of(["" if isinstance(one, str) else one[1] for one in texts]).bad]
+        if bad:
+            raise bad_text(*min(bad))
+        found: Vectors | None = None
+        for paired in (False, True):
+            rows = [row for row, one in enumerate(texts) if isinstance(one, str) != paired]
+            if rows:
+                seconds = [texts[row][1] for row in rows] if paired else None
+                part = self._score([firsts[row] for row in rows], progress=progress, pairs=seconds, prompt=prefix)[0].scores
+                found = np.empty((len(firsts), part.shape[1]), np.float32) if found is None else found
+                found[rows] = part
+        assert found is not None
+        return found
+
+    def _token_outputs(self, texts: list[Any], prefix: str, output_value: str | None, as_tensor: bool,
+                       width: int | None) -> list[Any]:
         """Vectors of tokens per text, with those of the texts if `output_value` is None."""
+        if has_pairs(texts):
+            raise UsageError(f"output_value={output_value!r} is not supported for pairs", 'omit it to get one vector per pair')
+        torch = imported("torch") if as_tensor or output_value is None else None
+
         def converted(array: Any) -> Any:
-            return importlib.import_module("torch").from_numpy(array) if as_tensor or output_value is None else array
+            return array if torch is None else torch.from_numpy(array)
         tokens = [converted(array) for array in self._token_vectors(texts, prefix)]
         if output_value is not None:
             return tokens
@@ -238,7 +275,7 @@ class Encoder(Model):
         for text, of_tokens, vector in zip(texts, tokens, vectors, strict=True):
             ids = np.array(self.tokenizer.encode(prefix + text, truncation=True), np.int64)
             rows.append({"input_ids": converted(ids), "attention_mask": converted(np.ones_like(ids)),
-                         "token_embeddings": of_tokens, "sentence_embedding": converted(vector)})
+                         "token_embeddings": of_tokens, "sentence_embedding": converted(vector[:width])})
         return rows
 
     def _token_vectors(self, texts: list[Any], prefix: str) -> list[Vectors]:
@@ -269,7 +306,7 @@ def _no_prompts(name: str) -> str:
 def _checked_prompts(prompts: Any) -> dict[str, str]:
     if not isinstance(prompts, Mapping) or not all(isinstance(one, str) for pair in prompts.items() for one in pair):
         raise UsageError(f"prompts={prompts!r} is not a dict of str", 'use {"query": "query: "}')
-    return dict(prompts)
+    return {name: utf8("prompts", prompt) for name, prompt in prompts.items()}
 
 
 def _similarity_of(model: str) -> str:
@@ -298,7 +335,7 @@ def _quantized(vectors: Vectors, precision: str) -> npt.NDArray[np.integer[Any]]
 def _matrix(name: str, vectors: Any) -> Vectors:
     try:
         array = np.asarray(vectors.detach().cpu() if hasattr(vectors, "detach") else vectors, np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{name} does not consist of numbers", "pass vectors of encode()") from None
     if array.ndim not in (1, 2):
         raise UsageError(f"{name} has {array.ndim} dimensions", "pass one vector, or a matrix of vectors")

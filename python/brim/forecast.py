@@ -5,30 +5,46 @@ with underscores."""
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import logging
 import os
 import pathlib
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
 from . import _brim
+from ._forecast_help import EVALUATE, MODELS, PREDICT, READING, ROLL, TRAIN, described
 from ._log import forward_log
 from ._model import warn
-from ._options import checked, path, whole
+from ._options import checked, path, utf8, whole
 from ._series import Clock, Covariates, Table, Types
 from .errors import Error, UsageError, renamed
+from .results import imported
 from .training import _paths
 _log = logging.getLogger("brim")
 _ARGUMENTS = {"forecast": "forecasts", "output": "output_dir"}  # settings with another name here
 _READING = ("freq", "id_column", "time_column", "target_column", "layout", "gaps", "delimiter", "device", "precision",
             "memory_limit", "leave_free", "threads")  # settings that predict needs too
 _COVARIATES = {"futr_exog_list": "future_columns", "hist_exog_list": "past_columns", "stat_exog_list": "static_columns"}
+
+
+class DataFrame(Protocol):
+    """A data frame of pandas or polars."""
+
+    @property
+    def columns(self) -> Any: ...
+    @property
+    def corr(self) -> Any: ...
+    @property
+    def to_numpy(self) -> Any: ...
+
+
+_Frame = TypeVar("_Frame")
+_Other = TypeVar("_Other", bound=DataFrame)
 
 
 class Forecasts:
@@ -47,7 +63,7 @@ class Forecasts:
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame. Times of files are converted if possible."""
-        pd = importlib.import_module("pandas")
+        pd = imported("pandas")
         frame = pd.DataFrame(self.columns)
         for name, dtype in (self._dtypes or {}).items():
             if name in frame:
@@ -61,18 +77,19 @@ class Forecasts:
 
     def to_polars(self) -> Any:
         """A polars.DataFrame."""
-        return importlib.import_module("polars").DataFrame(self.columns)
+        return imported("polars").DataFrame(self.columns)
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table."""
-        return importlib.import_module("pyarrow").table(self.columns)
+        return imported("pyarrow").table(self.columns)
 
     def __repr__(self) -> str:
         series = len(set(self.columns.get("unique_id", [])))
         return f"brim.Forecasts({len(self):,} rows of {series:,} series: {', '.join(self.columns)})"
 
 
-class NBEATS:
+@described(MODELS, READING)
+class NBEATS(Generic[_Frame]):
     """N-BEATS with the interface of NeuralForecast's models. Its frames have the columns unique_id, ds and y.
 
     >>> model = brim.forecast.NBEATS(h=12).fit(df)
@@ -87,7 +104,7 @@ class NBEATS:
     """
 
     @checked
-    def __init__(self, h: int, input_size: int | None = None, *, output_dir: str | os.PathLike[str] | None = None,
+    def __init__(self: NBEATS[Any], h: int, input_size: int | None = None, *, output_dir: str | os.PathLike[str] | None = None,
                  alias: str = "NBEATS", freq: str | None = None, **settings: Any) -> None:
         self.h = whole("h", h)
         self.input_size = None if input_size is None else whole("input_size", input_size)
@@ -97,14 +114,25 @@ class NBEATS:
         self._data: Any = None
         self._model: str | None = None
 
+    @overload
+    def fit(self, df: _Other) -> NBEATS[_Other]: ...  # type: ignore[overload-overlap]
+    @overload
+    def fit(self, df: object) -> NBEATS[Forecasts]: ...
     @checked
-    def fit(self, df: Any) -> NBEATS:
+    def fit(self, df: Any) -> NBEATS[Any]:
         """Trains on the series of a table."""
         folder = self._folder("model")
         self._model = train(df, horizon=self.h, output_dir=folder, input_size=self.input_size, **self.settings)
         self._data = df
         return self
 
+    @overload
+    def predict(self, df: None = ..., *, futr_df: object = ..., level: Sequence[float] | None = ...) -> _Frame: ...
+    @overload
+    def predict(self, df: _Other, *, futr_df: object = ...,  # type: ignore[overload-overlap]
+                level: Sequence[float] | None = ...) -> _Other: ...
+    @overload
+    def predict(self, df: object, *, futr_df: object = ..., level: Sequence[float] | None = ...) -> Forecasts: ...
     @checked
     def predict(self, df: Any = None, *, futr_df: Any = None, level: Sequence[float] | None = None) -> Any:
         """Forecasts after the end of the series of `fit`, or of others, with prediction intervals of these levels in percent.
@@ -117,15 +145,24 @@ class NBEATS:
         found = predict(data, model=self._model, futr_df=futr_df, level=_levels(level), alias=self.alias, **reading)
         return _like(data, found)
 
+    @overload
+    def cross_validation(self, df: _Other, *, n_windows: int = ..., step_size: int = ...,  # type: ignore[overload-overlap]
+                         level: Sequence[float] | None = ..., refit: bool | int = ...) -> _Other: ...
+    @overload
+    def cross_validation(self, df: object, *, n_windows: int = ..., step_size: int = ..., level: Sequence[float] | None = ...,
+                         refit: bool | int = ...) -> Forecasts: ...
     @checked
     def cross_validation(self, df: Any, *, n_windows: int = 1, step_size: int = 1, level: Sequence[float] | None = None,
                          refit: bool | int = True) -> Any:
         """Trains and forecasts at the last `n_windows` cutoffs, `step_size` points apart: unique_id, ds, cutoff, y and the
-        forecasts. `refit`: windows between trainings; False trains once."""
+        forecasts, with prediction intervals of these levels in percent. `refit`: windows between trainings; False trains once."""
         windows = whole("n_windows", n_windows)
         every = windows if refit is False else 1 if refit is True else whole("refit", refit)
         found = roll(df, horizon=self.h, folds=windows, output_dir=self._folder("windows"), step=whole("step_size", step_size),
                      refit=every, input_size=self.input_size, level=_levels(level), alias=self.alias, **self.settings)
+        if level is None:  # the report has intervals of 80 and 95 % then
+            found.columns = {name: values for name, values in found.columns.items()
+                             if not name.startswith((f"{self.alias}-lo-", f"{self.alias}-hi-"))}
         return _like(df, found)
 
     def _folder(self, name: str) -> str:
@@ -142,7 +179,7 @@ class NBEATS:
 def _levels(level: Sequence[float] | None) -> list[float] | None:
     if level is None:
         return None
-    levels: list[Any] = [level] if isinstance(level, (int, float)) else list(level)
+    levels: list[Any] = list(level) if isinstance(level, Iterable) else [level]
     for one in levels:
         if isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 < one < 100:
             raise UsageError(f"level={level!r} is not a list of percentages", "use level=[80, 95]")
@@ -155,12 +192,17 @@ def _like(data: Any, found: Forecasts) -> Any:
     return found.to_pandas() if library == "pandas" else found.to_polars() if library == "polars" else found
 
 
+@described(PREDICT, READING)
 @checked
 def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int = 0, futr_df: Any = None,
             **settings: Any) -> Forecasts:
     """Forecasts with a model directory written by `train`, whose horizon it uses, or with naive, snaive,
-    naive2, theta, ets or auto. `futr_df` is a table with the future covariates of the points to forecast, unless they are rows of
-    `data` without a target. The target of `futr_df` is ignored."""
+    naive2, theta, ets or auto.
+
+    `data`: one or several files, or a table of any library. `horizon`: points to forecast.
+    `futr_df`: a table with the future covariates of the points to forecast, unless they are rows of `data` without a
+    target. Its target is ignored.
+    """
     _refuse_output(settings, "omit it; predict returns the forecasts, and to_pandas().to_csv(...) writes them")
     _check_horizon(horizon, 0 if os.path.isdir(path("model", model)) else 1)
     given = {"model": path("model", model), "horizon": horizon or None, **settings}
@@ -169,9 +211,14 @@ def predict(data: Any, *, model: str | os.PathLike[str] = "naive2", horizon: int
     return _table(found, types)
 
 
+@described(TRAIN, MODELS, READING)
 @checked
 def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **settings: Any) -> str:
-    """Trains an ensemble of N-BEATS models and returns its directory. The same call resumes an interrupted run."""
+    """Trains an ensemble of N-BEATS models and returns its directory. The same call resumes an interrupted run.
+
+    `data`: one or several files, or a table of any library. `horizon`: points to forecast.
+    `output_dir`: the directory of the model.
+    """
     _refuse_output(settings, "set the directory with output_dir=")
     folder = path("output_dir", output_dir)
     _check_horizon(horizon, 1)
@@ -179,9 +226,14 @@ def train(data: Any, *, horizon: int, output_dir: str | os.PathLike[str], **sett
     return folder
 
 
+@described(ROLL, MODELS, READING)
 @checked
 def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[str], **settings: Any) -> Forecasts:
-    """Rolling backtest: trains and forecasts at every cutoff. `output_dir` also gets the report."""
+    """Rolling backtest: trains and forecasts at every cutoff. Without `level`, it has intervals of 80 and 95 %.
+
+    `data`: one or several files, or a table of any library. `horizon`: points to forecast. `folds`: number of cutoffs.
+    `output_dir`: the directory of the run and its report.
+    """
     _refuse_output(settings, "set the directory with output_dir=")
     folder = path("output_dir", output_dir)
     _check_horizon(horizon, 1)
@@ -190,10 +242,15 @@ def roll(data: Any, *, horizon: int, folds: int, output_dir: str | os.PathLike[s
     return _table(found, types)
 
 
+@described(EVALUATE, READING)
 @checked
 def evaluate(data: Any, actual: Any, *, model: str | os.PathLike[str] | None = None, forecasts: Any = None,
              **settings: Any) -> dict[str, Any]:
-    """Evaluates a model's forecasts, or `forecasts`: sMAPE, MASE, OWA and skill against naive, as in `--json`."""
+    """Evaluates a model's forecasts, or `forecasts`: sMAPE, MASE, OWA and skill against naive, as a dict.
+
+    `data`: the series; `actual`: the values that follow them. Both are one or several files, or a table of any library.
+    `model`: a model as for `predict`. `forecasts`: the result of `predict`, a table or a file.
+    """
     if (model is None) == (forecasts is None):
         raise UsageError("exactly one of model and forecasts is required", "pass model= or forecasts=")
     tables = {"data": data, "actual": actual}
@@ -225,7 +282,7 @@ def _run(call: Callable[[list[tuple[str, str]], Any], Any], tables: dict[str, An
     if "futr_df" in tables and not covariates.future:
         warn("futr_df has no effect on the forecasts: there are no future columns")
         tables = {name: rows for name, rows in tables.items() if name != "futr_df"}
-    sources = {name: _paths(rows) or Table(_ARGUMENTS.get(name, name), rows, settings, covariates, clock) for name, rows in tables.items()}
+    sources = {name: _paths(rows, _ARGUMENTS.get(name, name)) or Table(_ARGUMENTS.get(name, name), rows, settings, covariates, clock) for name, rows in tables.items()}
     stem = _stem(sources["data"])
     with contextlib.ExitStack() as written:
         names: dict[str, str] = {}
@@ -272,7 +329,7 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str]]:
             text = "true" if value else "false"
         else:
             text = ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
-        given.append((name, text))
+        given.append((name, utf8(name, text)))
     return given
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import secrets
 import time
@@ -16,6 +15,7 @@ from ._storage import writing
 from ._texts import named_column
 from .classifier import Classifier
 from .errors import BadData, UsageError
+from .results import imported
 
 _ROWS = 60_000  # rows per call
 _PARQUET = "check that it is a Parquet file"
@@ -24,10 +24,7 @@ _PARQUET = "check that it is a Parquet file"
 def score_file(source: str, target: str, *, column: str | None = None, all_scores: bool = False,
                on_error: OnError = "raise", progress: bool = False, **settings: Any) -> tuple[int, float]:
     """Returns rows and seconds. The target is created when it is complete; `settings` are those of Classifier."""
-    try:
-        pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise UsageError("reading Parquet files requires pyarrow, which is not installed", "pip install pyarrow") from None
+    pa, pq = imported("pyarrow"), imported("pyarrow.parquet")
     for name in (source, target):
         if not name.lower().endswith(".parquet"):
             raise UsageError(f"{name}: not a .parquet file", "use .parquet for input and output")

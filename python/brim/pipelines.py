@@ -19,7 +19,7 @@ _Tokens: TypeAlias = Literal["token-classification", "ner"]
 _CLASSES: dict[str, type[Model]] = {
     "text-classification": Classifier, "sentiment-analysis": Classifier, "token-classification": Tagger, "ner": Tagger,
     "zero-shot-classification": ZeroShotClassifier, "sentence-similarity": Encoder}
-_MODEL = ("device", "precision", "memory_limit", "leave_free", "threads", "long_text", "pull")
+_MODEL = ("device", "precision", "memory_limit", "leave_free", "threads", "long_text", "pull", "adapter")
 _CALLS: dict[type[Model], tuple[str, ...]] = {
     Classifier: ("top_k", "function_to_apply", "truncation", "max_length"),
     Tagger: ("aggregation_strategy", "ignore_labels", "stride"), ZeroShotClassifier: (), Encoder: ()}

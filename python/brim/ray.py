@@ -4,28 +4,33 @@ of their shard. A shard that runs twice is published once."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from . import bulk
-from ._options import whole
+from ._options import checked, number, whole
 from ._progress import bar
 from .classifier import Classifier
 from .errors import Error, TimedOut, UsageError
+from .results import imported
 
 _NEEDED = "install it on every node, or pass runtime_env to ray.init"
 
 
+@checked
 def score(job: bulk.Job, *, num_cpus: float = 1, num_gpus: float = 0, workers: int | None = None, tries: int = 3,
           start_timeout: float = 300, progress: bool = False) -> list[tuple[bulk.Shard, Error]]:
     """Scores every missing shard; returns those that failed `tries` times with their errors. An actor uses `num_cpus`
     cores (and threads) and `num_gpus` GPUs. Starts `workers` actors; default: as many as fit the cluster. Raises
     brim.TimedOut if no actor starts within `start_timeout` seconds, because cores or GPUs are in use."""
-    ray = _ray()
+    bulk.check_job(job)
+    number("num_cpus", num_cpus)
+    number("num_gpus", num_gpus)
+    number("start_timeout", start_timeout)
     whole("tries", tries)
     if workers is not None:
         whole("workers", workers)
+    ray = imported("ray")
     if not ray.is_initialized():
         ray.init()
     shards = job.missing()
@@ -166,10 +171,3 @@ def _capacity(resources: dict[str, float], cpus: float, gpus: float) -> int:
         raise UsageError(f"num_cpus={cpus}, num_gpus={gpus}: the cluster has {resources.get('CPU', 0):.0f} cores and "
                          f"{resources.get('GPU', 0):.0f} GPUs", "lower num_cpus or num_gpus")
     return min(counts, default=1)
-
-
-def _ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise UsageError("Ray is not installed", "pip install ray") from None

@@ -76,7 +76,7 @@ class Result:
 
     def to_arrow(self, all_scores: bool = False) -> Any:
         """A pyarrow.Table: `label` (dictionary), `score` and, with `all_scores`, a list of all scores per text."""
-        pa = _imported("pyarrow")
+        pa = imported("pyarrow")
         missing = self.label_ids < 0
         mask = missing if missing.any() else None
         labels = pa.DictionaryArray.from_arrays(pa.array(self.label_ids, mask=mask), pa.array(self.label_names))
@@ -92,13 +92,13 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame: `label` (category) and `score`, with the index of a pandas input."""
-        pd = _imported("pandas")
+        pd = imported("pandas")
         return pd.DataFrame({"label": pd.Categorical.from_codes(self.label_ids, categories=self.label_names),
                              "score": self.score}, index=self._index)
 
     def to_polars(self) -> Any:
         """A polars.DataFrame."""
-        return _imported("polars").from_arrow(self.to_arrow())
+        return imported("polars").from_arrow(self.to_arrow())
 
     def __repr__(self) -> str:
         counts = np.bincount(self.label_ids[self.label_ids >= 0], minlength=len(self.label_names))
@@ -106,8 +106,10 @@ class Result:
         return f"brim.Result({len(self):,} texts in {self.seconds:.2f} s: {shown}; {len(self.errors)} without a result)"
 
 
-def _imported(name: str) -> Any:
+def imported(name: str, package: str = "") -> Any:
+    """A module of another library, `package` on PyPI."""
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise UsageError(f"{name} is not installed", f"pip install {name}") from None
+        package = package or name.partition(".")[0]
+        raise UsageError(f"{package} is not installed", f"pip install {package}") from None

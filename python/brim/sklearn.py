@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from .classifier import Classifier
 from .errors import UsageError
+from .results import imported
 from .training import Training, _is_missing, _list, train
 
 if TYPE_CHECKING:  # scikit-learn has no type stubs
@@ -25,11 +26,9 @@ if TYPE_CHECKING:  # scikit-learn has no type stubs
 
     class NotFittedError(ValueError): ...
 else:
-    try:
-        from sklearn.base import BaseEstimator, ClassifierMixin
-        from sklearn.exceptions import NotFittedError
-    except ImportError:
-        raise UsageError("scikit-learn is not installed", "pip install scikit-learn") from None
+    imported("sklearn", "scikit-learn")
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import NotFittedError
 
     class _Base(ClassifierMixin, BaseEstimator):
         pass

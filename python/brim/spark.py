@@ -5,21 +5,27 @@ that runs twice is published once."""
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import bulk
-from ._options import whole
+from ._options import checked, whole
 from .classifier import Classifier
 from .errors import Error, UsageError, from_library
+from .results import imported
 
 
+@checked
 def score(job: bulk.Job, spark: Any, *, threads: int | None = None,
           tries: int = 3) -> list[tuple[bulk.Shard, Error]]:
     """Scores every missing shard; returns those that failed `tries` times with their errors. Executors need the module
     and the model's directory. `threads`: per task; default: spark.task.cpus."""
+    bulk.check_job(job)
     whole("tries", tries)
+    if threads is not None:
+        whole("threads", threads)
+    if not hasattr(spark, "conf") or not hasattr(spark, "range"):
+        raise UsageError(f"expected a SparkSession, got {type(spark).__name__}", "pass the session")
     cores = threads or int(spark.conf.get("spark.task.cpus", "1"))
     shards = {shard.id: shard for shard in job.missing()}
     errors: dict[int, Error] = {}
@@ -43,7 +49,7 @@ def scorer(model: str = "", text: str = "text", **settings: Any) -> Callable[[It
 
 def schema(df: Any) -> Any:
     """The schema of `df` plus the columns added by a scorer."""
-    types = importlib.import_module("pyspark.sql.types")
+    types = imported("pyspark.sql.types")
     return types.StructType([*df.schema.fields, types.StructField("label", types.StringType()),
                              types.StructField("score", types.FloatType())])
 
@@ -59,7 +65,7 @@ def _collected(rows: Any) -> Any:
 
 
 def _run(output: str, ids: list[int], threads: int, batches: Iterator[Any]) -> Iterator[Any]:
-    pa = importlib.import_module("pyarrow")
+    pa = imported("pyarrow")
     shards = bulk.load(output).shards
     for batch in batches:
         for row in batch.column(0).to_pylist():
@@ -75,7 +81,7 @@ def _run(output: str, ids: list[int], threads: int, batches: Iterator[Any]) -> I
 
 
 def _label(model: str, text: str, settings: dict[str, Any], batches: Iterator[Any]) -> Iterator[Any]:
-    pa = importlib.import_module("pyarrow")
+    pa = imported("pyarrow")
     classifier = _opened(model, tuple(sorted(settings.items())))
     for batch in batches:
         yield from bulk.with_labels(classifier, pa.Table.from_batches([batch]), text, plain=True).to_batches()

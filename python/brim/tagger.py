@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _brim
 from ._model import Model, OnError
-from ._options import ModelOptions, checked, choice, whole, words
+from ._options import ModelOptions, checked, choice, names_of, number, whole, words
 from ._texts import Table, column_of, values_of
 from .classifier import LazyResults, is_lazy, warn_if_truncated
 from .errors import BadData, UsageError
@@ -114,8 +114,9 @@ class Tagger(Model):
         strategy = aggregation_strategy or defaults.get("aggregation_strategy") or self._options["aggregation_strategy"]
         choice("aggregation_strategy", strategy, _STRATEGIES)
         ignored = ignore_labels if ignore_labels is not None else defaults.get("ignore_labels")
-        if ignored is not None and (isinstance(ignored, str) or not all(isinstance(one, str) for one in ignored)):
+        if isinstance(ignored, str):
             raise UsageError(f"ignore_labels={ignored!r} is not a list of labels", 'use a list: ["O"]')
+        ignored = None if ignored is None else names_of("ignore_labels", ignored, '["O"]')
         stride = stride if stride is not None else defaults.get("stride")
         overlap = -1 if stride is None else whole("stride", stride, 0)
         if batch_size is not None:
@@ -153,16 +154,12 @@ class Tagger(Model):
         if options is not None:
             raise UsageError("labels: aggregation_strategy, stride and ignore_labels are not supported",
                              'read long texts with Tagger(…, long_text="window-max")')
-        names = [part.strip() for part in labels.split(",")] if isinstance(labels, str) else list(labels)
-        if not all(isinstance(name, str) for name in names):
-            raise UsageError("labels contains a value that is not a str", "pass label names")
-        least = 0.5 if threshold is None else threshold
-        if isinstance(least, bool) or not isinstance(least, (int, float)):
-            raise UsageError(f"threshold={threshold!r} is not a number", "use a number from 0 to 1")
-        key = (tuple(names), float(least), bool(nested))
+        names = names_of("labels", labels, '["person", "city"]')
+        least = number("threshold", 0.5 if threshold is None else threshold, 0, 1)
+        key = (tuple(names), least, bool(nested))
         kept = self._kept
         if kept is None or kept[0] != key:
-            self._kept = kept = key, self._open().prepare_entities(names, float(least), bool(nested))
+            self._kept = kept = key, self._open().prepare_entities(names, least, bool(nested))
         return kept[1]
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import _brim
 from ._log import forward_log
-from ._options import checked, path, words
+from ._options import checked, path, utf8, words
 from ._texts import _column_names, check_unique, collected, named_column
 from .classifier import Classifier
 from .errors import BadData, Error, UsageError, renamed
@@ -109,8 +109,8 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
                     file = pathlib.Path(written) / f"{name}.jsonl"
                     names[str(file)] = "train" if name == "train" else "validation"
                     taught = name == "train" and bool(settings.get("teacher"))
-                    paths = _paths(rows) or [_written(rows, file, text, label, taught)]
-                    given += [(name, path) for path in paths]
+                    files = _paths(rows, names[str(file)]) or [_written(rows, file, text, label, taught)]
+                    given += [(name, one) for one in files]
             figures = _brim.train(given, on_progress)
     except Error as error:
         raise renamed(error, {}, names) from None
@@ -132,12 +132,12 @@ def _last_checkpoint(folder: str) -> int | None:
     return max((int(match[1]) for match in found if match), default=None)
 
 
-def _paths(rows: Any) -> list[str] | None:
+def _paths(rows: Any, name: str = "data") -> list[str] | None:
     """File names; None if `rows` has no file names."""
     if isinstance(rows, (str, os.PathLike)):
-        return [os.fspath(rows)]
+        return [path(name, rows)]
     if isinstance(rows, list) and rows and all(isinstance(row, (str, os.PathLike)) for row in rows):
-        return [os.fspath(row) for row in rows]
+        return [path(name, row) for row in rows]
     return None
 
 
@@ -197,7 +197,7 @@ def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return ["true" if value else "false"]
     if isinstance(value, (str, int, float, os.PathLike, np.number)):
-        return [os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+        return [utf8(name, os.fspath(value) if isinstance(value, os.PathLike) else str(value))]
     raise UsageError(f"{name}={value!r}: a {type(value).__name__} is not a valid value", "use a number or a str")
 
 

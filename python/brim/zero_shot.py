@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
 from . import _brim
 from ._model import Model, OnError
-from ._options import ModelOptions, checked, whole
+from ._options import ModelOptions, checked, names_of, whole, words
 from ._texts import index_of, values_of
 from .errors import ArgumentError, UsageError
 from .results import Result
@@ -95,15 +95,8 @@ class ZeroShotClassifier(Model):
         """The labels with their tokenized hypotheses, which are kept for the next call."""
         if labels is None:
             raise ArgumentError("argument candidate_labels is missing", 'pass label names: ["earnings", "merger"]')
-        if not isinstance(labels, str) and not isinstance(labels, Iterable):
-            raise UsageError(f"candidate_labels={labels!r} is not a list of labels", "pass label names")
-        if isinstance(labels, str):
-            labels = [part.strip() for part in labels.split(",") if part.strip()]
-        names = list(labels)
-        if not all(isinstance(name, str) for name in names):
-            raise UsageError("candidate_labels contains a value that is not a str", "pass label names")
-        if not isinstance(template, str):
-            raise UsageError(f"hypothesis_template={template!r} is not a str", 'pass a text such as "This example is {}."')
+        names = names_of("candidate_labels", labels, '["earnings", "merger"]')
+        words("hypothesis_template", template, '"This example is {}."')
         key = (tuple(names), template, bool(multi_label))
         found = self._prepared.get(key)
         if found is None:

@@ -230,6 +230,8 @@ struct ScoreOptions {
 Predictions score_with(Scorer& model, const ScoreOptions& options, const Texts& texts, const Texts* pairs,
                        std::stop_token stop = {}, const std::function<void(size_t)>& progress = {}) {
   if (options.labels) return model.classify(texts.views(), *options.labels, std::move(stop), progress);
+  if (options.prompt && pairs != nullptr)
+    return model.embed_pairs(texts.views(), pairs->views(), *options.prompt, std::move(stop), progress);
   if (options.prompt) return model.embed(texts.views(), *options.prompt, std::move(stop), progress);
   if (options.call.any()) return score_requests(model, options.call, texts, pairs, stop, progress);
   if (pairs == nullptr) return model.score(texts.views(), std::move(stop), progress);
@@ -414,6 +416,10 @@ NB_MODULE(_brim, m) {
   m.attr("__version__") = version();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { collect_abandoned(true); }));
   m.def("find_model", &find_model, "model"_a);
+  m.def(
+      "model_kind",
+      [](const std::string& model, const std::string& adapter) { return kind_name(model_kind(model, adapter)); },
+      "model"_a, "adapter"_a = "");
   m.def(
       "find_prompts",
       [](const std::string& model) {

@@ -222,10 +222,15 @@ std::optional<Error> Engine::tokenize(std::string_view text, std::optional<std::
     return too_short(options.max_length, special);
   TokenizedText t;
   t.first_window = out.windows.size();
+  const int32_t prompt = prompt_tokens(options.prompt);
   const auto add_window = [&](size_t at) {
-    out.windows.push_back({at, static_cast<int32_t>(out.ids.size() - at), 0});
+    const auto length = static_cast<int32_t>(out.ids.size() - at);
+    out.windows.push_back({at, length, 0, t.truncated && options.keep_end ? 0 : std::min(prompt, length)});
     ++t.windows;
   };
+  std::string storage, pair_storage;
+  text = sentence_text(text, options.prompt, storage);
+  pair = sentence_text(*pair, {}, pair_storage);
   if (options.long_text == LongText::truncate || options.long_text == LongText::error) {
     const int64_t tokens = tokenizer_->encode_pair(text, *pair, longest, options.keep_end, out.ids);
     if (tokens > longest && options.long_text == LongText::error) {

@@ -4,7 +4,9 @@
 #include "base/settings.h"
 #include "brim/brim.h"
 #include "engine/option_types.h"
+#include "hub/gliner_config.h"
 #include "hub/model_dir.h"
+#include "hub/model_files.h"
 #include "hub/sentence_settings.h"
 #include "model/weights.h"
 
@@ -15,6 +17,21 @@ const char* version() { return BRIM_VERSION; }
 std::string find_model(const std::string& model) {
   const std::string name = model.empty() ? hub::default_model() : model;
   return hub::names_vader(name) ? "" : hub::resolve_model(name, hub::model_search_path(hub::model_roots())).string();
+}
+
+ModelKind model_kind(const std::string& model, const std::string& adapter) {
+  const std::string dir = find_model(model);
+  if (dir.empty()) return ModelKind::rules;
+  if (hub::is_gliner(dir)) return ModelKind::tagger;
+  const auto [config, weights] = hub::open_model({dir, adapter.empty() ? "" : find_model(adapter)});
+  switch (head_kind(config, weights->names())) {
+    case hub::HeadKind::sequence:
+      return ModelKind::classifier;
+    case hub::HeadKind::token:
+      return ModelKind::tagger;
+    default:
+      return ModelKind::embedder;
+  }
 }
 
 Prompts find_prompts(const std::string& model) {

@@ -272,15 +272,21 @@ class EncoderScorer final : public engine::EngineScorer {
 
   Predictions embed(std::span<const std::string_view> texts, std::string_view prompt, std::stop_token stop,
                     const std::function<void(size_t)>& progress) override {
+    return embed_pairs(texts, {}, prompt, stop, progress);
+  }
+
+  Predictions embed_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
+                          std::string_view prompt, std::stop_token stop,
+                          const std::function<void(size_t)>& progress) override {
     if (kind_ != ModelKind::embedder) return Scorer::embed(texts, prompt, stop, progress);
     if (!is_valid_utf8(prompt)) fail(ErrorCode::usage, "the prompt is not UTF-8");
-    return score_all(texts, {}, stop, progress, prompt);
+    if (!pairs.empty()) check_pairs(texts, pairs);
+    return score_all(texts, pairs, stop, progress, prompt);
   }
 
   Predictions score_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs,
                           std::stop_token stop, const std::function<void(size_t)>& progress) override {
-    if (texts.size() != pairs.size())
-      fail(ErrorCode::usage, "{} texts but {} second texts", texts.size(), pairs.size());
+    check_pairs(texts, pairs);
     return score_all(texts, pairs, stop, progress);
   }
 
@@ -292,6 +298,11 @@ class EncoderScorer final : public engine::EngineScorer {
   }
 
  private:
+  static void check_pairs(std::span<const std::string_view> texts, std::span<const std::string_view> pairs) {
+    if (texts.size() != pairs.size())
+      fail(ErrorCode::usage, "{} texts but {} second texts", texts.size(), pairs.size());
+  }
+
   std::optional<Error> check(const Request& request) const {
     const auto usage = [](const char* problem) { return Error(ErrorCode::usage, problem); };
     if (!is_valid_utf8(request.text) || !is_valid_utf8(request.pair.value_or(""))) return engine::not_utf8();

@@ -54,6 +54,11 @@ Predictions Scorer::embed(std::span<const std::string_view>, std::string_view, s
                           const std::function<void(size_t)>&) {
   fail(ErrorCode::usage, "embeddings require a scorer opened with `pooling`");
 }
+Predictions Scorer::embed_pairs(std::span<const std::string_view> texts, std::span<const std::string_view>,
+                                std::string_view prompt, std::stop_token stop,
+                                const std::function<void(size_t)>& progress) {
+  return Scorer::embed(texts, prompt, stop, progress);
+}
 std::string Scorer::model() const { return {}; }
 bool Scorer::multi_label() const { return false; }
 std::string Scorer::precision_reason() const { return {}; }

@@ -45,6 +45,17 @@ TEST(ScorerOptions, ConvertsTextAndValues) {
   EXPECT_HAS(error_of(ErrorCode::usage, [] { LeaveFree("10%"); }), "`leave_free=10%`");
 }
 
+TEST(ModelKind, FollowsTheFiles) {
+  const std::filesystem::path data = std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data";
+  const auto kind = [&](const char* name) { return model_kind((data / name).string()); };
+  EXPECT_EQ(model_kind("vader"), ModelKind::rules);
+  EXPECT_EQ(kind("models/bert_sequence"), ModelKind::classifier);
+  EXPECT_EQ(kind("models/bert_token"), ModelKind::tagger);
+  EXPECT_EQ(kind("models/bert_encoder"), ModelKind::embedder);
+  EXPECT_EQ(kind("gliner/span"), ModelKind::tagger);
+  EXPECT_THROW((void)model_kind((data / "models").string()), Error);
+}
+
 TEST_F(ScorerTest, RenamesLabels) {
   ScorerOptions o = options();
   const auto own = Scorer::open(o);

@@ -85,6 +85,22 @@ TEST_F(SentenceTest, PrependsTheDefaultPrompt) {
   EXPECT_EQ(prompts.texts.at("passage"), "w11 ");
 }
 
+TEST_F(SentenceTest, PreparesBothTextsOfAPair) {
+  hub::put_modules(dir_, hub::kMeanPooling);
+  put_file(dir_ / "sentence_bert_config.json", R"({"do_lower_case":true})");
+  const auto scorer = open(dir_, Pooling::automatic), bare = open(plain_, Pooling::mean);
+  const std::vector<std::string_view> first = {"W5 w6"}, second = {"W7 w8"}, lower = {"w5 w6"},
+                                      lower_second = {"w7 w8"}, prompted = {"w11 w5 w6"};
+  const Vector pair = bare->score_pairs(lower, lower_second).scores;
+  expect_near(scorer->score_pairs(first, second).scores, pair);
+  expect_near(scorer->embed_pairs(first, second, "").scores, pair);
+  expect_near(scorer->embed_pairs(first, second, "W11 ").scores, bare->score_pairs(prompted, lower_second).scores);
+  EXPECT_NE(pair, bare->score(lower).scores);
+  hub::put_modules(dir_, R"({"pooling_mode_mean_tokens":true,"include_prompt":false})");
+  const Vector rest = open(dir_, Pooling::automatic)->embed_pairs(first, second, "W11 ").scores;
+  EXPECT_NE(rest, scorer->embed_pairs(first, second, "W11 ").scores);
+}
+
 TEST_F(SentenceTest, ExcludesThePromptFromTheMean) {
   hub::put_modules(dir_, R"({"pooling_mode_mean_tokens":true,"include_prompt":false})");
   expect_vector("w5 w6", plain("w5 w6"));

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pickle
@@ -13,7 +14,7 @@ import warnings
 import brim
 import numpy as np
 import pytest
-from conftest import tiny_model
+from conftest import SOURCE, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,33 @@ def test_pipeline(tiny, tagger_dir, tmp_path):
     assert isinstance(ner, brim.Tagger) and "entity" in ner("ada lives in london")[0]
     grouped = brim.pipeline("token-classification", model=tagger_dir, aggregation_strategy="first", ignore_labels=["O", "LOC"])
     assert all(e["entity_group"] != "LOC" for e in grouped("ada lives in london . paris"))
+
+
+async def awaited(clf, text):
+    return await clf.ascore(text)
+
+
+def test_defaults_of_a_pipeline_apply_to_all_calls(tiny):
+    pipe = brim.pipeline("text-classification", model=tiny._options["model"], dtype="float32", function_to_apply="sigmoid",
+                         max_length=8, top_k=2)
+    options = {"function_to_apply": "sigmoid", "max_length": 8}
+    texts = ["ada lives", LONG]
+    wanted = tiny(texts, top_k=2, **options)
+    scores = tiny.predict(texts, **options)
+    assert pipe(texts) == wanted and [len(row) for row in wanted] == [2, 2]
+    assert np.allclose(pipe.predict(texts).scores, scores.scores, atol=1e-6) and pipe.predict(texts).truncated.tolist() == [False, True]
+    assert np.allclose(next(pipe.stream(texts)).scores, scores.scores, atol=1e-6)
+    for one in (pipe.submit(LONG).result(30), asyncio.run(awaited(pipe, LONG))):
+        assert [row["label"] for row in one] == [row["label"] for row in wanted[1]]
+        assert np.allclose([row["score"] for row in one], [row["score"] for row in wanted[1]], atol=1e-6)
+    assert pipe.predict(texts, function_to_apply="none").scores.max() == tiny.predict(texts, function_to_apply="none", max_length=8).scores.max()
+    assert isinstance(pipe.submit("ada", top_k=1).result(30), list)
+
+
+def test_a_pipeline_has_an_adapter(tmp_path):
+    base, adapter = tiny_model("bert_encoder", tmp_path / "base"), SOURCE / "tests/data/adapters/bert_new_head"
+    pipe = brim.pipeline("text-classification", model=base, adapter=adapter, device="cpu", dtype="float32")
+    assert pipe.labels == ["LABEL_0", "LABEL_1"]
 
 
 def test_tagger_options_per_call(ner, tagger_dir):
@@ -205,9 +233,57 @@ def test_cross_encoder(tmp_path):
     assert np.allclose(pickle.loads(pickle.dumps(model)).predict(pairs), scores, atol=1e-6)
 
 
-def test_models_by_name(tagger_dir, encoder_dir):
+def test_pairs_of_an_encoder(tmp_path):
+    encoder = brim.Encoder(tiny_model("bert_encoder", tmp_path / "m"), precision="fp32", prompts={"query": "paris "})
+    pairs, many = [("ada lives", "in london"), ("ada", "paris")], [("ada lives in london", f"word{i % 40}") for i in range(900)]
+    vectors = encoder.encode(pairs)
+    assert vectors.shape[0] == 2 and not np.allclose(vectors, encoder.encode(["ada lives in london", "ada paris"]), atol=1e-3)
+    assert np.allclose(encoder.encode([list(pair) for pair in pairs], normalize_embeddings=True),
+                       vectors / np.linalg.norm(vectors, axis=1, keepdims=True), atol=1e-6)
+    for some in (1, 900):  # the second texts have an effect
+        found = encoder.encode([("ada", one) for one in ["paris", "london"] * some])
+        assert not np.allclose(found[0], found[1], atol=1e-3) and np.allclose(found[-2:], found[:2], atol=1e-5)
+    mixed = encoder.encode(["ada", pairs[0], "paris"])
+    assert np.allclose(mixed[[0, 2]], encoder.encode(["ada", "paris"]), atol=1e-6) and np.allclose(mixed[1], vectors[0], atol=1e-6)
+    assert np.allclose(encoder.encode(pairs, prompt_name="query"), encoder.encode([("paris " + a, b) for a, b in pairs]), atol=1e-6)
+    assert np.allclose(encoder.encode(many)[7], encoder.encode(many[7:8])[0], atol=1e-5)
+    for wrong, row in (([("a",)], 0), (["a", ("a", "b", "c")], 1), (["a", ("a", None)], 1), ([("a", "b"), 5], 1)):
+        with pytest.raises(brim.BadData) as caught:
+            encoder.encode(wrong)
+        assert caught.value.row == row
+    with pytest.raises(brim.UsageError, match="pairs"):
+        encoder.encode(pairs, output_value="token_embeddings")
+
+
+def test_a_failed_change_of_the_length_keeps_the_encoder_open(encoder_dir):
+    encoder = brim.Encoder(encoder_dir, precision="fp32", max_length=9, truncate_dim=5)
+    before = encoder.encode(["ada"])
+    for wrong in (1, 2**63, "long"):
+        with pytest.raises(brim.UsageError):
+            encoder.max_seq_length = wrong
+        assert encoder.max_seq_length == 9 and np.array_equal(encoder.encode(["ada"]), before)
+
+
+def test_all_outputs_have_the_requested_width(encoder_dir):
+    torch = pytest.importorskip("torch")
+    encoder = brim.Encoder(encoder_dir, precision="fp32", truncate_dim=7)
+    found = encoder.encode("ada lives", output_value=None)
+    assert torch.allclose(found["sentence_embedding"], torch.from_numpy(encoder.encode("ada lives")), atol=1e-6)
+    assert encoder.encode("ada lives", output_value=None, truncate_dim=3)["sentence_embedding"].shape == (3,)
+
+
+def test_models_by_name(tagger_dir, encoder_dir, tmp_path):
     assert isinstance(brim.load_model("vader"), brim.Classifier) and isinstance(brim.load_model(tagger_dir), brim.Tagger)
     assert isinstance(brim.load_model(), brim.Classifier)
+    encoder = brim.load_model(encoder_dir)
+    assert isinstance(encoder, brim.Encoder) and encoder.encode("ada").shape == (48,)
+    gliner = brim.load_model(SOURCE / "tests/data/gliner/span", device="cpu")
+    assert isinstance(gliner, brim.Tagger) and isinstance(gliner("Ada", labels=["person"]), list)
+    for name, kind in (("bert_sequence", brim.Classifier), ("bert_token", brim.Tagger), ("bert_encoder", brim.Encoder)):
+        folder = tiny_model(name, tmp_path / name)  # without a class name, the tensors decide
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "architectures"}))
+        assert isinstance(brim.load_model(folder), kind), name
 
 
 def test_compare(tweets):

@@ -109,7 +109,7 @@ def classify_calls():
     for k in (1, 2, 3, 50, None):
         calls[f"one top_k={k}"] = lambda p, k=k: p("ada lives", top_k=k)
         calls[f"list top_k={k}"] = lambda p, k=k: p(PLAIN, top_k=k)
-    for function in ("softmax", "sigmoid", "none", None):
+    for function in ("softmax", "sigmoid", "none", None, "default"):
         calls[f"one function={function}"] = lambda p, f=function: p("ada lives", function_to_apply=f)
         calls[f"list function={function} top_k"] = lambda p, f=function: p(PLAIN, function_to_apply=f, top_k=None)
     for length in (3, 5, 8, 16, 30, 500):
@@ -156,7 +156,36 @@ def token_calls():
                                                                     aggregation_strategy=s)
         calls[f"long {strategy}"] = lambda p, s=strategy: p(LONG.replace(" .", ""), aggregation_strategy=s)
         calls[f"generator {strategy}"] = lambda p, s=strategy: p((t for t in [text]), aggregation_strategy=s)
+        for delimiter in (", ", "_", ""):
+            calls[f"words delimiter={delimiter!r} {strategy}"] = lambda p, s=strategy, d=delimiter: p(
+                words, is_split_into_words=True, delimiter=d, aggregation_strategy=s)
+        for stride in (0, 8):
+            calls[f"stride={stride} {strategy}"] = lambda p, s=strategy, n=stride: p(LONG.replace(" .", ""), stride=n, aggregation_strategy=s)
+        calls[f"stride short {strategy}"] = lambda p, s=strategy: p(text, stride=4, aggregation_strategy=s)
+    calls["stride beyond the length"] = lambda p: p(text, stride=500, aggregation_strategy="simple")
+    calls["negative stride"] = lambda p: p(text, stride=-1, aggregation_strategy="simple")
     return calls
+
+
+def with_length(model, length, call):
+    before, model.max_seq_length = model.max_seq_length, length
+    try:
+        return call(model)
+    finally:
+        model.max_seq_length = before
+
+
+def with_similarity(model, name, call):
+    before, model.similarity_fn_name = model.similarity_fn_name, name
+    try:
+        return call(model)
+    finally:
+        model.similarity_fn_name = before
+
+
+def main_keys(found, keys=("input_ids", "attention_mask")):
+    """These values of a dict or of a list of dicts."""
+    return [main_keys(one, keys) for one in found] if isinstance(found, list) else {key: found[key] for key in keys}
 
 
 def encode_calls():
@@ -183,6 +212,37 @@ def encode_calls():
     for precision in ("float32", "int8", "uint8", "binary", "ubinary"):
         calls[f"many precision={precision}"] = lambda m, p=precision: m.encode(many, precision=p)
         calls[f"one precision={precision}"] = lambda m, p=precision: m.encode("ada", precision=p)
+    pairs = [("ada lives", "in london"), ("paris", "word1 word2 .")]
+    calls.update({
+        "pairs": lambda m: m.encode(pairs), "lists of two": lambda m: m.encode([list(pair) for pair in pairs]),
+        "pairs and texts": lambda m: m.encode([pairs[0], "ada", pairs[1], "paris"]), "one pair in a list": lambda m: m.encode(pairs[:1]),
+        "pairs prompt": lambda m: m.encode(pairs, prompt="ada "), "pairs prompt_name": lambda m: m.encode(pairs, prompt_name="query"),
+        "pairs normalize": lambda m: m.encode(pairs, normalize_embeddings=True, truncate_dim=7),
+        "long pair": lambda m: m.encode([(LONG, "paris . word1")]), "pairs token_embeddings": lambda m: m.encode(pairs, output_value="token_embeddings"),
+        "tuple of texts": lambda m: m.encode(tuple(texts)), "inputs": lambda m: m.encode(inputs=texts), "sentences": lambda m: m.encode(sentences=texts),
+        "no texts": lambda m: m.encode([]), "bar shown": lambda m: m.encode(texts, show_progress_bar=True),
+        "device of two": lambda m: m.encode(texts, device="cuda:3"), "batch_size=0": lambda m: m.encode(texts, batch_size=0),
+        "prompt and prompt_name": lambda m: m.encode(texts, prompt="ada ", prompt_name="document"),
+        "query prompt": lambda m: m.encode_query(texts, prompt="word1 "), "document prompt_name": lambda m: m.encode_document(texts, prompt_name="query"),
+        "document options": lambda m: m.encode_document(texts, normalize_embeddings=True, truncate_dim=9),
+        "query tensor": lambda m: m.encode_query(texts, convert_to_tensor=True), "one document": lambda m: m.encode_document("ada"),
+        "dimension by its new name": lambda m: m.get_embedding_dimension(), "prompts": lambda m: dict(m.prompts),
+        "tokenize": lambda m: main_keys(m.tokenize(texts)), "tokenize one": lambda m: main_keys(m.tokenize(texts[:1])),
+        "tokenize long": lambda m: main_keys(m.tokenize([LONG, "ada"])), "tokenize all keys": lambda m: m.tokenize(texts),
+        "None output, all keys": lambda m: m.encode("ada lives", output_value=None),
+        "None output of several": lambda m: main_keys(m.encode(texts, output_value=None), OUTPUTS),
+        "unknown output": lambda m: m.encode(texts, output_value="tokens"), "unknown similarity": lambda m: with_similarity(m, "jaccard", str)})
+    for options in ({}, {"truncate_dim": 7}, {"normalize_embeddings": True}, {"prompt": "paris "}, {"convert_to_tensor": True}):
+        calls[f"None output {options}"] = lambda m, o=options: main_keys(m.encode("ada lives", output_value=None, **o), OUTPUTS)
+        calls[f"None output of one at a time {options}"] = lambda m, o=options: main_keys(
+            m.encode(texts, output_value=None, batch_size=1, **o), OUTPUTS)
+    for length in (4, 16, 60):
+        calls[f"max_seq_length={length}"] = lambda m, n=length: with_length(m, n, lambda m: m.encode([LONG, "ada"]))
+        calls[f"max_seq_length={length} tokenize"] = lambda m, n=length: with_length(m, n, lambda m: main_keys(m.tokenize([LONG])))
+    for name in ("dot", "euclidean", "manhattan", "cosine"):
+        calls[f"similarity {name}"] = lambda m, n=name: with_similarity(m, n, lambda m: m.similarity(m.encode(texts), m.encode(texts[:2])))
+        calls[f"similarity_pairwise {name}"] = lambda m, n=name: with_similarity(
+            m, n, lambda m: m.similarity_pairwise(m.encode(texts), m.encode(texts[::-1])))
     for output in ("token_embeddings", "sentence_embedding"):
         calls[f"one {output}"] = lambda m, o=output: m.encode("ada lives", output_value=o)
         calls[f"list {output}"] = lambda m, o=output: list(m.encode(texts, output_value=o))
@@ -200,10 +260,20 @@ def cross_calls():
              "rank": lambda m: m.rank("ada lives", documents), "rank documents": lambda m: m.rank("ada lives", documents, return_documents=True),
              "rank top_k": lambda m: m.rank("ada lives", documents, top_k=2), "rank top_k=0": lambda m: m.rank("ada lives", documents, top_k=0),
              "rank one": lambda m: m.rank("ada lives", documents[:1]), "rank batch": lambda m: m.rank("ada", documents, batch_size=1),
-             "num_labels": lambda m: m.num_labels}
+             "num_labels": lambda m: m.num_labels, "bar": lambda m: m.predict(pairs, show_progress_bar=True),
+             "no bar": lambda m: m.predict(pairs, show_progress_bar=False), "rank bar": lambda m: m.rank("ada", documents, show_progress_bar=True),
+             "rank no bar": lambda m: m.rank("ada", documents, show_progress_bar=False), "inputs": lambda m: m.predict(inputs=pairs),
+             "sentences": lambda m: m.predict(sentences=pairs), "device": lambda m: m.predict(pairs, device="cpu"),
+             "rank device": lambda m: m.rank("ada", documents, device="cpu"), "prompt": lambda m: m.predict(pairs, prompt="paris "),
+             "rank prompt": lambda m: m.rank("ada", documents, prompt="paris "), "one tensor": lambda m: m.predict(pairs[0], convert_to_tensor=True),
+             "rank identity": lambda m: m.rank("ada", documents, activation_fn=torch.nn.Identity()), "array": lambda m: m.predict(np.array(pairs)),
+             "no pairs": lambda m: m.predict([]), "no documents": lambda m: m.rank("ada", []), "three texts": lambda m: m.predict([("a", "b", "c")]),
+             "one text": lambda m: m.predict(["ada"]), "None": lambda m: m.predict(None), "long": lambda m: m.predict([(LONG, "paris")]),
+             "activation_fn": lambda m: type(m.activation_fn).__name__.lower() if not isinstance(m.activation_fn, str) else m.activation_fn}
     return calls
 
 
+OUTPUTS = ("token_embeddings", "sentence_embedding", "input_ids", "attention_mask")
 GROUPS = {"classify": classify_calls, "pair": pair_calls, "token": token_calls, "encode": encode_calls, "cross": cross_calls}
 CALLS = {f"{group}: {name}": call for group, made in GROUPS.items() for name, call in made().items()}
 

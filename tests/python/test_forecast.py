@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import brim
 import numpy as np
 import pytest
 from brim import _program, _series
+from conftest import SOURCE
 
 DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(70)]
 
@@ -107,7 +109,7 @@ def test_nbeats(tmp_path):
     assert list(found.columns) == ["unique_id", "ds", "NBEATS", "NBEATS-lo-80", "NBEATS-hi-80"] and len(found) == 6
     assert found.dtypes["ds"] == frame.dtypes["ds"] and (found["NBEATS-lo-80"] <= found["NBEATS-hi-80"]).all()
     windows = brim.forecast.NBEATS(h=2, input_size=4, output_dir=tmp_path / "out", **small).cross_validation(frame, n_windows=3)
-    assert {"unique_id", "ds", "cutoff", "y", "NBEATS"} <= set(windows.columns) and len(windows) == 12
+    assert set(windows.columns) == {"unique_id", "ds", "cutoff", "y", "NBEATS"} and len(windows) == 12
     assert windows.dtypes["cutoff"] == frame.dtypes["ds"] and windows["cutoff"].nunique() == 3
     merged = windows.merge(frame, on=["unique_id", "ds"])
     assert len(merged) == 12 and np.allclose(merged["y_x"], merged["y_y"])
@@ -345,3 +347,21 @@ except KeyboardInterrupt:
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "m"], capture_output=True, text=True)
     assert done.stdout == "interrupted\n", done
     assert not (tmp_path / "m" / "model.safetensors").exists()
+
+
+def test_lone_surrogates_of_a_table():
+    for wrong in ({**series(), "unique_id": ["a\ud83d"] * 126}, {**series(), "pri\ud83dce": [1.0] * 126}):
+        with pytest.raises(brim.UsageError, match="UTF-8") as caught:
+            brim.forecast.predict(wrong, model="naive", horizon=1, past_columns=[name for name in wrong if "pri" in name])
+        assert caught.value.remedy
+
+
+@pytest.mark.parametrize("command, function", [("train", brim.forecast.train), ("predict", brim.forecast.predict),
+                                               ("roll", brim.forecast.roll), ("eval", brim.forecast.evaluate)])
+def test_docstrings_list_all_settings(command, function):
+    reference = (SOURCE / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    part = reference.split(f"\n## brim forecast {command}\n")[1].split("\n## ")[0]
+    flags = [name.replace("-", "_") for name in re.findall(r"^\| `(?:-\w, )?--([a-z-]+)", part, re.M)]
+    other = {"config", "quiet", "trace", "json", "output", "forecast"}
+    missing = [name for name in flags if name not in other and not re.search(rf"\b{name}\b", function.__doc__)]
+    assert len(flags) > 20 and not missing

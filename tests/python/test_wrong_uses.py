@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 
 import brim
+import brim.parquet
 import pytest
 from wrong_uses import WRONG_USES, Bench
 
@@ -46,6 +48,32 @@ def test_misspelt_names_get_a_suggestion(use, meant, bench):
     with pytest.raises(brim.Error, match=rf"did you mean .?{meant}") as caught:
         WRONG_USES[use][1](bench)
     assert meant in caught.value.remedy
+
+
+LIBRARIES = {
+    "torch": lambda b: b.encoder.encode("a", convert_to_tensor=True), "torch of tokens": lambda b: b.encoder.encode("a", output_value=None),
+    "torch of pairs": lambda b: b.cross.predict([("a", "b")], convert_to_tensor=True),
+    "pandas": lambda b: brim.forecast.Forecasts({"y": [1.0]}).to_pandas(), "polars": lambda b: brim.forecast.Forecasts({"y": [1.0]}).to_polars(),
+    "pyarrow": lambda b: brim.forecast.Forecasts({"y": [1.0]}).to_arrow(), "pyarrow of shards": lambda b: brim.bulk.plan(b.parquet(), b.out),
+    "pyarrow of files": lambda b: brim.parquet.score_file("a.parquet", "b.parquet"), "pyarrow of results": lambda b: b.clf.predict(["a"]).to_arrow(),
+    "ray": lambda b: brim.ray.score(brim.bulk.Job("x", "", "", {}, ())), "boto3": lambda b: brim.bulk.load("s3://bucket/job"),
+    "pyspark": lambda b: brim.spark.schema(None),
+}
+
+
+@pytest.mark.parametrize("use", LIBRARIES)
+def test_a_missing_library_is_named(use, bench, monkeypatch):
+    name = use.partition(" ")[0]
+    if name == "pyarrow":
+        pytest.importorskip("pyarrow")
+        bench.parquet()
+    for module in [name, *(one for one in sys.modules if one.startswith(f"{name}."))]:
+        monkeypatch.setitem(sys.modules, module, None)
+    if use == "pyarrow of shards":
+        monkeypatch.setattr(bench, "parquet", lambda: bench.folder / "rows.parquet")
+    with pytest.raises(brim.UsageError, match=f"{name} is not installed") as caught:
+        LIBRARIES[use](bench)
+    assert caught.value.remedy == f"pip install {name}"
 
 
 def test_there_are_enough_wrong_uses():

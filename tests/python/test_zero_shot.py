@@ -94,6 +94,7 @@ def test_entities_equal_those_of_gliner():
             for entities, wanted in zip(found, case["entities"], strict=True):
                 assert [(e["start"], e["end"], e["entity_group"]) for e in entities] == [tuple(w[:3]) for w in wanted]
                 assert np.allclose([e["score"] for e in entities], [w[3] for w in wanted], atol=1e-4)
-        for wrong in ({}, {"threshold": 0.3}, {"labels": ["a", "a"]}, {"labels": "a", "threshold": 2}, {"labels": [1]}, {"labels": "a", "stride": 3}):
+        for wrong in ({}, {"threshold": 0.3}, {"labels": ["a", "a"]}, {"labels": "a", "threshold": 2}, {"labels": [1]}, {"labels": ["\ud83d"]},
+                      {"labels": 5}, {"labels": "a", "threshold": 10**400}, {"labels": "a", "stride": 3}):
             with pytest.raises(brim.UsageError):
                 ner("Ada", **wrong)

@@ -52,6 +52,7 @@ def others(ner: brim.Tagger, encoder: brim.Encoder, cross: brim.CrossEncoder, nl
     assert_type(ner(texts, is_split_into_words=True), list[list[Entity]])
     assert_type(encoder.encode("a"), Floats)
     assert_type(encoder.encode(texts, normalize_embeddings=True), Floats)
+    assert_type(encoder.encode([("a", "b")]), Floats)
     assert_type(encoder.encode_query("a"), Floats)
     assert_type(encoder.similarity(encoder.encode(texts), encoder.encode(texts)), Floats)
     assert_type(cross.predict([("a", "b")]), Floats)
@@ -69,4 +70,24 @@ def functions(texts: list[str]) -> None:
     assert_type(brim.compare(["vader", "default"], texts), brim.Comparison)
     assert_type(brim.gpu_stats(), list[GpuStats])
     assert_type(brim.forecast.predict("a.csv", horizon=1), brim.forecast.Forecasts)
-    assert_type(brim.forecast.NBEATS(h=1).fit("a.csv"), brim.forecast.NBEATS)
+    model = brim.forecast.NBEATS(h=1)
+    assert_type(model.fit("a.csv"), brim.forecast.NBEATS[brim.forecast.Forecasts])
+    assert_type(model.fit("a.csv").predict(level=[80]), brim.forecast.Forecasts)
+    assert_type(model.predict({"y": [1.0]}), brim.forecast.Forecasts)
+    assert_type(model.cross_validation("a.csv", n_windows=2), brim.forecast.Forecasts)
+
+
+class Frame:
+    """Stands for the data frames of pandas and polars."""
+
+    columns: list[str] = []
+    corr: object = None
+    to_numpy: object = None
+
+
+def frames(df: Frame) -> None:
+    model = brim.forecast.NBEATS(h=1)
+    assert_type(model.fit(df).predict(), Frame)
+    assert_type(model.predict(df), Frame)
+    assert_type(model.fit("a.csv").predict(df), Frame)
+    assert_type(model.cross_validation(df), Frame)

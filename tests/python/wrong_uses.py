@@ -96,6 +96,14 @@ CONSTRUCTOR = {
     "another tokenizer": (UsageError, lambda b: brim.pipeline("text-classification", model=b.model, tokenizer="gpt2")),
     "an unknown type of numbers": (UsageError, lambda b: brim.pipeline("text-classification", model=b.model, dtype="float8")),
     "a name that does not exist": (UsageError, lambda b: brim.load_model("no-such-model")),
+    "more threads than an int": (UsageError, lambda b: brim.Classifier(b.model, threads=2**31)),
+    "a length beyond an int": (UsageError, lambda b: brim.Classifier(b.model, max_length=2**63)),
+    "a model that is not UTF-8": (UsageError, lambda b: brim.Classifier("\udcff")),
+    "a device that is not UTF-8": (UsageError, lambda b: brim.Classifier(b.model, device="\ud83d")),
+    "a limit that is not UTF-8": (UsageError, lambda b: brim.Classifier(b.model, memory_limit="\ud83d")),
+    "an adapter that is not UTF-8": (UsageError, lambda b: brim.Classifier(b.model, adapter="\udcff")),
+    "a prompt that is not UTF-8": (UsageError, lambda b: brim.Encoder(b.folder / "encoder", prompts={"query": "\ud83d"})),
+    "a GPU beyond an int": (UsageError, lambda b: brim.Classifier(b.model, device=2**31)),
     "too short a length": (UsageError, lambda b: brim.Classifier(b.model, max_length=1)),
 }
 
@@ -135,6 +143,16 @@ CALL = {
     "a number to tokenize": (UsageError, lambda b: b.clf.tokenizer.tokenize(5)),
     "the tokenizer of rules": (UsageError, lambda b: brim.Classifier("vader").tokenizer.encode("a")),
     "a closed model": (Cancelled, lambda b: b.closed("a")),
+    "a length beyond an int": (UsageError, lambda b: b.clf("a", max_length=2**63)),
+    "a stride beyond an int": (UsageError, lambda b: b.ner("a", stride=2**31)),
+    "a number as ignored labels": (UsageError, lambda b: b.ner("a", ignore_labels=5)),
+    "labels of a tagger with labels": (UsageError, lambda b: b.ner("a", labels=["a"])),
+    "a number as labels": (UsageError, lambda b: b.ner("a", labels=5)),
+    "a token beyond an int": (UsageError, lambda b: b.clf.tokenizer.decode([2**31])),
+    "one token": (UsageError, lambda b: b.clf.tokenizer.decode(5)),
+    "a number as texts": (UsageError, lambda b: b.clf.tokenizer(5)),
+    "a lone surrogate": (BadData, lambda b: b.clf("\ud83d")),
+    "a lone surrogate to tokenize": (UsageError, lambda b: b.clf.tokenizer.tokenize("\ud83d")),
 }
 
 PREDICT = {
@@ -171,6 +189,10 @@ ENCODE = {
     "another device": (UsageError, lambda b: b.encoder.encode("a", device="cuda:7")),
     "an unknown prompt": (UsageError, lambda b: b.encoder.encode("a", prompt_name="query")),
     "a prompt that is no str": (UsageError, lambda b: b.encoder.encode("a", prompt=5)),
+    "a prompt that is not UTF-8": (UsageError, lambda b: b.encoder.encode("a", prompt="\ud83d")),
+    "three texts as a pair": (BadData, lambda b: b.encoder.encode([("a", "b", "c")])),
+    "a length beyond an int": (UsageError, lambda b: setattr(b.encoder, "max_seq_length", 2**63)),
+    "a number to tokenize": (REFUSED, lambda b: b.encoder.tokenize(5)),
     "no sentences": (REFUSED, lambda b: b.encoder.encode(None)),
 }
 
@@ -191,6 +213,9 @@ TRAIN = {
     "a negative learning rate": (UsageError, lambda b: b.train(b.file, learning_rate=-1)),
     "no epochs": (UsageError, lambda b: b.train(b.file, num_train_epochs=-1)),
     "a number as a column": (UsageError, lambda b: b.train(b.file, text=5)),
+    "a file that is not UTF-8": (UsageError, lambda b: b.train("\udcff.csv")),
+    "a setting that is not UTF-8": (UsageError, lambda b: b.train(b.file, optim="\ud83d")),
+    "an output that is not UTF-8": (UsageError, lambda b: brim.train(b.model, b.file, output_dir="\udcff")),
     "a label that is a list": (BadData, lambda b: b.train((["a"], [["x"]]))),
 }
 
@@ -211,6 +236,10 @@ PLAN = {
     "a word for a length": (UsageError, lambda b: brim.plan(typical_length="short")),
     "a limit that is too small": (DoesNotFit, lambda b: brim.plan(str(b.model), device="rtx3070", limit="1MiB")),
     "a model that does not exist": (UsageError, lambda b: brim.plan("no-such-model")),
+    "a length beyond an int": (UsageError, lambda b: brim.plan(max_length=2**63)),
+    "a model that is not UTF-8": (UsageError, lambda b: brim.plan("\ud83d")),
+    "a number as a label column": (UsageError, lambda b: brim.compare(["vader", "default"], ["a"], label=5)),
+    "a model to load that is not UTF-8": (UsageError, lambda b: brim.load_model("\udcff")),
 }
 
 FORECAST = {
@@ -235,6 +264,10 @@ FORECAST = {
     "a setting of training": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, max_steps=5)),
     "a level above 100": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, level=[800])),
     "no windows": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, n_windows=0)),
+    "a horizon beyond an int": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=2**63)),
+    "an id that is not UTF-8": (UsageError, lambda b: brim.forecast.predict({**SERIES, "unique_id": ["\ud83d"] * 40}, horizon=1)),
+    "a setting that is not UTF-8": (UsageError, lambda b: brim.forecast.predict(SERIES, horizon=1, alias="\ud83d")),
+    "an object as a level": (UsageError, lambda b: brim.forecast.NBEATS(h=2).cross_validation(SERIES, level=object())),
     "no folds": (UsageError, lambda b: brim.forecast.roll(SERIES, horizon=1, folds=0, output_dir=b.out)),
 }
 
@@ -257,6 +290,15 @@ BULK = {
     "a str as a shard": (UsageError, lambda b: brim.bulk.run_shard("part-0")),
     "a str as a job": (UsageError, lambda b: brim.bulk.run("out")),
     "None as a job": (UsageError, lambda b: brim.bulk.finish(None)),
+    "shards beyond an int": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, rows_per_shard=2**63)),
+    "a column that is not UTF-8": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, text="\ud83d")),
+    "a column to keep that is not UTF-8": (UsageError, lambda b: brim.bulk.plan(b.file, b.out, keep=["\ud83d"])),
+    "a str as a job on Ray": (UsageError, lambda b: brim.ray.score("out")),
+    "half a try on Ray": (UsageError, lambda b: brim.ray.score(brim.bulk.Job("x", "", "", {}, ()), tries=0.5)),
+    "a word for cores on Ray": (UsageError, lambda b: brim.ray.score(brim.bulk.Job("x", "", "", {}, ()), num_cpus="two")),
+    "a str as a job on Spark": (UsageError, lambda b: brim.spark.score("out", None)),
+    "no session of Spark": (UsageError, lambda b: brim.spark.score(brim.bulk.Job("x", "", "", {}, ()), None)),
+    "a misspelt option on Spark": (ArgumentError, lambda b: brim.spark.score("out", None, trys=2)),
     "no tries": (UsageError, lambda b: brim.bulk.run(brim.bulk.Job("x", "", "", {}, ()), tries=0)),
 }
 
