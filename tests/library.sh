@@ -25,6 +25,11 @@ if command -v pkg-config >/dev/null; then
   [ -f "$prefix/include/brim/pool.h" ] || fail "brim.pc: no headers in $prefix/include"
 fi
 
+# Functions of former releases warn, and name their replacement.
+printf '#include <brim/scorer.h>\nauto f = &brim::Scorer::open_together;\nauto h = &brim::Scorer::open_beside;\nauto p = &brim::Scorer::plan_together;\n' >"$work/deprecated.cc"
+g++ -std=c++20 -fsyntax-only -I"$work/installed/include" "$work/deprecated.cc" 2>"$work/warnings" || { cat "$work/warnings"; fail "deprecated functions do not compile"; }
+[ "$(grep -c 'deprecated: use brim/pool.h' "$work/warnings")" -eq 3 ] || fail "deprecated functions: $(cat "$work/warnings")"
+
 printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"
 printf 'bad \xff byte\n' >>"$work/texts.txt"
 (cd "$work" && env -i PATH="$PATH" HOME="$work" "$work/example/build/label_lines" <texts.txt >labels.txt 2>err.txt) || { cat "$work/err.txt"; fail "the example fails"; }
