@@ -3,6 +3,7 @@
 // the checkpoint is written before KeyboardInterrupt is raised. Settings are checked by the library.
 #include "training.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -37,9 +38,9 @@ nb::dict dict_of(const TrainReport& r) {
   out["tokens"] = r.tokens;
   out["seconds"] = r.seconds;
   out["final_loss"] = r.final_loss;
-  out["best_metric"] = r.best_step < 0 ? nb::none() : nb::cast(r.best_metric);
+  out["best_metric"] = r.best_step ? nb::cast(r.best_metric) : nb::none();
   out["best_metric_name"] = r.best_metric_name;
-  out["best_step"] = r.best_step < 0 ? nb::none() : nb::cast(r.best_step);
+  out["best_step"] = r.best_step;
   out["limited_by"] = r.limited_by;
   out["planned_bytes"] = r.planned_bytes;
   out["held_bytes"] = r.held_bytes;
