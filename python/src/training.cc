@@ -21,16 +21,6 @@ using namespace nb::literals;
 namespace brim::python {
 namespace {
 
-class TrainNews final : public TrainListener {
- public:
-  explicit TrainNews(NewsBox& box) : box_(box) {}
-  void progress(double done, double total, std::string_view text) override { box_.set_progress(done, total, text); }
-  void line(std::string_view text) override { box_.add_line(text); }
-
- private:
-  NewsBox& box_;
-};
-
 nb::dict dict_of(const TrainReport& r) {
   nb::dict out;
   out["steps"] = r.steps;
@@ -53,7 +43,7 @@ nb::dict dict_of(const TrainReport& r) {
 // `heard(done, total, text, lines)` is called a few times per second.
 nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& on_progress) {
   NewsBox box;
-  TrainNews news(box);
+  BoxListener<TrainListener> news(box);
   return dict_of(run_interruptibly([&](std::stop_token stop) { return run_training({settings}, news, stop); },
                                    [&] { box.report(on_progress); }));
 }
