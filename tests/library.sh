@@ -23,7 +23,16 @@ soname=$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p') version=$
 if command -v pkg-config >/dev/null; then
   prefix=$(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --variable=prefix brim)
   [ -f "$prefix/include/brim/pool.h" ] || fail "brim.pc: no headers in $prefix/include"
+  # shellcheck disable=SC2046 # several flags
+  g++ -std=c++20 "$work/example/gpus.cc" $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs brim) -o "$work/gpus" ||
+    fail "brim.pc: an example does not compile"
+  LD_LIBRARY_PATH=$lib "$work/gpus" | grep -E "^(no GPU|GPU 0: )" >/dev/null || fail "brim.pc: the example does not run"
 fi
+
+# Functions of former releases warn, and name their replacement.
+printf '#include <brim/scorer.h>\nauto f = &brim::Scorer::open_together;\nauto h = &brim::Scorer::open_beside;\nauto p = &brim::Scorer::plan_together;\n' >"$work/deprecated.cc"
+g++ -std=c++20 -fsyntax-only -I"$work/installed/include" "$work/deprecated.cc" 2>"$work/warnings" || { cat "$work/warnings"; fail "deprecated functions do not compile"; }
+[ "$(grep -c 'deprecated: use brim/pool.h' "$work/warnings")" -eq 3 ] || fail "deprecated functions: $(cat "$work/warnings")"
 
 printf 'I love this\nwhat a waste of money\n\nok\n' >"$work/texts.txt"
 printf 'bad \xff byte\n' >>"$work/texts.txt"
@@ -48,6 +57,13 @@ grep -q '^vader: accuracy [01]' "$work/compared.txt" && grep -q '^recommended: '
 [ "$(cat "$work/forecasts.txt")" = "$(printf 'a 2024-01-29 28\na 2024-01-30 28\na 2024-01-31 28')" ] || fail "forecast: $(cat "$work/forecasts.txt")"
 ! "$work/example/build/forecast" "$work/series.csv" oracle 3 2>"$work/err.txt" || fail "forecast accepts an unknown model"
 grep -q 'oracle' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
+"$work/example/build/gpus" >"$work/gpus.txt" && grep -qE '^(no GPU|GPU 0: )' "$work/gpus.txt" || fail "gpus: $(cat "$work/gpus.txt")"
+(cd "$work" && "$work/installed/bin/brim" score good.txt --model vader -q --shard 1/2 -o parts) || fail "brim score --shard"
+"$work/example/build/shards" "$work/parts" 2 >"$work/shards.txt" && grep -qx '4 rows' "$work/shards.txt" && [ -f "$work/parts/_SUCCESS" ] || fail "shards: $(cat "$work/shards.txt")"
+! "$work/example/build/shards" "$work" 2 2>"$work/err.txt" || fail "shards accepts a directory without a job"
+[ "$(HOME=$work "$work/example/build/pull" "$work/installed/share/brim/models/default")" = "$work/installed/share/brim/models/default" ] || fail "pull of a directory"
+! HOME=$work HF_HUB_OFFLINE=1 "$work/example/build/pull" no-one/no-model 2>"$work/err.txt" || fail "pull finds an unknown model"
+grep -q 'no-one/no-model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 ! "$work/example/build/label_lines" /no/such/model </dev/null 2>"$work/err.txt" || fail "a missing model is accepted"
 grep -q '/no/such/model' "$work/err.txt" || fail "unexpected message: $(cat "$work/err.txt")"
 echo "library: passed"

@@ -1,5 +1,4 @@
-// Plans a model on a GPU that need not be present, and lists the GPUs that are: plan MODEL DEVICE
-#include <brim/monitor.h>
+// Plans a model on a GPU that need not be present: plan MODEL DEVICE
 #include <brim/plan.h>
 
 #include <cstdio>
@@ -12,7 +11,6 @@ int main(int argc, char** argv) try {
   const brim::ModelPlan plan = brim::plan_model(options);
   std::printf("%lld bytes on %s in %s\n", static_cast<long long>(plan.peak_bytes), plan.device.c_str(),
               plan.precision.c_str());
-  for (const brim::GpuReading& gpu : brim::read_gpus()) std::printf("GPU %d: %s\n", gpu.index, gpu.name.c_str());
 } catch (const brim::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -26,11 +26,12 @@ enum class ModelKind : uint8_t { classifier, tagger, embedder, rules };
 class BRIM_API Scorer : public PooledModel {
  public:
   static std::shared_ptr<Scorer> open(const ScorerOptions& options);
-  // Deprecated: brim/pool.h.
-  static std::vector<std::shared_ptr<Scorer>> open_together(std::span<const ScorerOptions> options);
-  static std::shared_ptr<Scorer> open_beside(const Scorer& other, const ScorerOptions& options,
-                                             bool other_stays = false);
-  static MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers);
+  [[deprecated("use brim/pool.h")]] static std::vector<std::shared_ptr<Scorer>> open_together(
+      std::span<const ScorerOptions> options);
+  [[deprecated("use brim/pool.h")]] static std::shared_ptr<Scorer> open_beside(const Scorer& other,
+                                                                               const ScorerOptions& options,
+                                                                               bool other_stays = false);
+  [[deprecated("use brim/pool.h")]] static MemoryPlan plan_together(std::span<const std::shared_ptr<Scorer>> scorers);
   ~Scorer() override;  // closes; must not run within Completion::done
 
   virtual ModelKind kind() const = 0;
@@ -39,9 +40,8 @@ class BRIM_API Scorer : public PooledModel {
   virtual std::optional<Pooling> pooling() const;  // embedding models only; never automatic
   virtual const std::vector<std::string>& labels() const = 0;
   virtual const std::vector<std::string>& score_names() const = 0;
-  virtual std::string device() const = 0;  // "NVIDIA H200", "cpu (neon, 2 threads)"
-  // PCI bus id ("0000:65:00.0"); empty if not a GPU or unknown. GPU indices differ between tools.
-  virtual std::string pci_bus_id() const;
+  virtual std::string device() const = 0;        // "NVIDIA H200", "cpu (neon, 2 threads)"
+  virtual std::string pci_bus_id() const;        // "0000:65:00.0", the same in all tools; empty if not a GPU or unknown
   virtual std::string precision() const = 0;     // "bf16"; "exact" for rules
   virtual std::string precision_reason() const;  // why it was chosen; empty if it was requested, and for rules
   virtual int64_t max_length() const = 0;        // tokens per text; 0: unlimited
@@ -49,15 +49,14 @@ class BRIM_API Scorer : public PooledModel {
   // Converts ids to text. Throws usage for rules, bad_model for tokenizers without decoding.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  // Thread-safe. Texts are tokenized before this returns and batched with other waiting texts; if the device is idle,
-  // texts of one call run together. `completion` must outlive its last answer.
+  // Thread-safe. Tokenizes before it returns. Texts of one call run together if the device is idle, else in batches
+  // with other waiting texts. `completion` must outlive its last answer.
   virtual void submit(std::span<const Request> requests, Completion& completion) = 0;
   void submit(const Request& request, Completion& completion) { submit({&request, 1}, completion); }
   std::future<Prediction> submit(const Request& request);
 
-  // Scores many texts with the throughput of a file. Batches depend only on the texts, so that the same texts give the
-  // same bytes. A text that cannot be scored has an error and does not affect others. `stop` ends the call early and
-  // cancels the rest.
+  // Scores many texts with the throughput of a file. Batches, and therefore the results, depend only on the texts. A
+  // text that cannot be scored has an error and does not affect others. `stop` ends the call early.
   virtual Predictions score(std::span<const std::string_view> texts, std::stop_token stop = {},
                             const std::function<void(size_t rows_done)>& progress = {}) = 0;
 
@@ -71,8 +70,7 @@ class BRIM_API Scorer : public PooledModel {
   // scorer was opened without raw_scores, bad_model if the model is no NLI model. Errors name the settings
   // candidate_labels and hypothesis_template. The result must not be used after the scorer is destroyed.
   virtual std::shared_ptr<const ZeroShotLabels> prepare_labels(const ZeroShot& labels) const;
-  // Whether it finds entities by label (GLiNER).
-  virtual bool finds_entities_by_label() const;
+  virtual bool finds_entities_by_label() const;  // GLiNER
   // Same for the entities of a GLiNER model. Throws usage for other models and invalid labels; errors name the settings
   // labels and threshold.
   virtual std::shared_ptr<const ZeroShotLabels> prepare_entities(const EntityLabels& entities) const;

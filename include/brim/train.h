@@ -5,6 +5,7 @@
 //   brim::run_training({{{"model", "roberta-base"}, {"train", "a.csv"}, {"output_dir", "out"}}}, quiet);
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -31,9 +32,10 @@ class BRIM_API TrainListener {
 struct TrainReport {
   int64_t steps = 0, samples = 0, tokens = 0;
   double seconds = 0;  // total time of training steps
-  double final_loss = 0, best_metric = 0;
+  double final_loss = 0;
+  double best_metric = 0;  // at best_step
   std::string best_metric_name, limited_by;
-  int64_t best_step = -1;  // negative if nothing was evaluated
+  std::optional<int64_t> best_step;  // unset if nothing was evaluated
   int64_t planned_bytes = 0, held_bytes = 0, limit_bytes = 0;
   bool stopped_early = false;
   bool interrupted = false;  // stopped by `stop`: a checkpoint is written; continue with `resume_from_checkpoint=last`

@@ -85,4 +85,16 @@ class NewsBox {
   std::vector<std::string> lines_;
 };
 
+// A TrainListener or ForecastListener that puts what it receives into a box.
+template <class Listener>
+class BoxListener final : public Listener {
+ public:
+  explicit BoxListener(NewsBox& box) : box_(box) {}
+  void progress(double done, double total, std::string_view text) override { box_.set_progress(done, total, text); }
+  void line(std::string_view text) override { box_.add_line(text); }
+
+ private:
+  NewsBox& box_;
+};
+
 }  // namespace brim::python

@@ -95,21 +95,11 @@ void score_shard(const std::string& folder, int64_t shard, int threads) {
       [] {});
 }
 
-class ForecastNews final : public ForecastListener {
- public:
-  explicit ForecastNews(NewsBox& box) : box_(box) {}
-  void progress(double done, double total, std::string_view text) override { box_.set_progress(done, total, text); }
-  void line(std::string_view text) override { box_.add_line(text); }
-
- private:
-  NewsBox& box_;
-};
-
 // Runs `call(spec, listener, stop)` of brim/forecast.h.
 template <class Call>
 auto forecast(Call call, const Settings& settings, const nb::object& on_progress) {
   NewsBox box;
-  ForecastNews news(box);
+  BoxListener<ForecastListener> news(box);
   const ForecastSpec spec{settings};
   return run_interruptibly([&](std::stop_token stop) { return call(spec, news, stop); },
                            [&] { box.report(on_progress); });

@@ -3,6 +3,7 @@
 // the checkpoint is written before KeyboardInterrupt is raised. Settings are checked by the library.
 #include "training.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -20,16 +21,6 @@ using namespace nb::literals;
 namespace brim::python {
 namespace {
 
-class TrainNews final : public TrainListener {
- public:
-  explicit TrainNews(NewsBox& box) : box_(box) {}
-  void progress(double done, double total, std::string_view text) override { box_.set_progress(done, total, text); }
-  void line(std::string_view text) override { box_.add_line(text); }
-
- private:
-  NewsBox& box_;
-};
-
 nb::dict dict_of(const TrainReport& r) {
   nb::dict out;
   out["steps"] = r.steps;
@@ -37,9 +28,9 @@ nb::dict dict_of(const TrainReport& r) {
   out["tokens"] = r.tokens;
   out["seconds"] = r.seconds;
   out["final_loss"] = r.final_loss;
-  out["best_metric"] = r.best_step < 0 ? nb::none() : nb::cast(r.best_metric);
+  out["best_metric"] = r.best_step ? nb::cast(r.best_metric) : nb::none();
   out["best_metric_name"] = r.best_metric_name;
-  out["best_step"] = r.best_step < 0 ? nb::none() : nb::cast(r.best_step);
+  out["best_step"] = r.best_step;
   out["limited_by"] = r.limited_by;
   out["planned_bytes"] = r.planned_bytes;
   out["held_bytes"] = r.held_bytes;
@@ -52,7 +43,7 @@ nb::dict dict_of(const TrainReport& r) {
 // `heard(done, total, text, lines)` is called a few times per second.
 nb::dict train(const std::vector<std::pair<std::string, std::string>>& settings, const nb::object& on_progress) {
   NewsBox box;
-  TrainNews news(box);
+  BoxListener<TrainListener> news(box);
   return dict_of(run_interruptibly([&](std::stop_token stop) { return run_training({settings}, news, stop); },
                                    [&] { box.report(on_progress); }));
 }

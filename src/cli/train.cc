@@ -67,10 +67,10 @@ void print_summary(const train::TrainSettings& settings, const train::TrainOutco
       outcome.mfu ? fmt::format(" · compute used {:.1f} % of peak (MFU{})", 100 * *outcome.mfu, outcome.mfu_note) : "",
       format_bytes(outcome.planned_bytes), format_bytes(outcome.limit_bytes),
       outcome.on_card ? "used" : "peak resident", format_bytes(outcome.held_bytes), rendered(outcome.held_back_by));
-  if (outcome.best_step >= 0)
+  if (outcome.best_step)
     print_stderr("best {}{} {:.4f} at step {}\n", outcome.best_metric_name,
                  outcome.best_metric_name == "mean_f1" ? " (of macro_f1 and entity_f1)" : "", outcome.best_metric,
-                 format_count(outcome.best_step));
+                 format_count(*outcome.best_step));
   print_stderr("{} in {}{}\n", settings.lora() ? "adapter" : "model", settings.output_dir,
                settings.task == train::TaskChoice::multi
                    ? fmt::format(", tagger in {}/{}", settings.output_dir, train::kTagger)

@@ -102,7 +102,7 @@ class ModelHost {
   const AdapterOfBase adapter_;
   bool uses_base_ = false;  // holds its weights
   bool wants_small_ = false;
-  // Used by worth(); protected by the scheduler's lock, like the above.
+  // Used by eviction_cost(); protected by the scheduler's lock, like the above.
   double recent_texts_ = 0;
   int64_t recent_ns_ = 0;
   std::atomic<int64_t> loads_{0}, load_ns_{0}, weight_bytes_{0};

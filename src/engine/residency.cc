@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the scheduler that decides which models are on the device: loading, eviction, parking, and releasing the
 // device itself.
+#include "engine/residency.h"
+
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "base/clock.h"
@@ -11,6 +14,26 @@
 #include "memory/ledger.h"
 
 namespace brim::engine {
+
+std::vector<size_t> choose_victims(std::span<const EvictionCandidate> models, int64_t needed) {
+  std::vector<size_t> order(models.size()), victims;
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto priority = [&](size_t i) {
+    return std::tuple(models[i].has_work, models[i].reload_cost, models[i].last_used);
+  };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return priority(a) < priority(b); });
+  std::map<const void*, int> evicted;  // users of a base
+  int64_t freed = 0;
+  for (const size_t i : order) {
+    if (freed >= needed) break;
+    const EvictionCandidate& model = models[i];
+    freed += model.own_bytes;
+    if (model.base != nullptr && ++evicted[model.base] == model.base_users) freed += model.base_bytes;
+    victims.push_back(i);
+  }
+  if (freed < needed) victims.clear();
+  return victims;
+}
 
 void Scheduler::load(ModelHost& model, const ModelHost* stays) {
   Call call{nullptr, &model, stays};
@@ -122,38 +145,27 @@ std::exception_ptr Scheduler::make_resident(Lock& lock, ModelHost& model, const 
   while (collect_oldest(lock)) {
   }
   if (failure_) return failure_;
-  struct Leaving {
-    bool wanted;
-    double eviction_cost;
-    ModelHost* model;
-  };
-  std::vector<Leaving> others;
   const int64_t since = now_ns();
-  for (ModelHost* other : models_)
-    if (other != &model && other != stays && other->resident() && !other->kept)
-      others.push_back({has_work_for(*other), other->eviction_cost(since), other});
-  std::sort(others.begin(), others.end(), [](const Leaving& a, const Leaving& b) {
-    return std::tuple(a.wanted, a.eviction_cost, a.model->used) < std::tuple(b.wanted, b.eviction_cost, b.model->used);
-  });
+  std::vector<ModelHost*> others;
+  std::vector<EvictionCandidate> candidates;
+  for (ModelHost* other : models_) {
+    if (other == &model || other == stays || !other->resident() || other->kept) continue;
+    others.push_back(other);
+    candidates.push_back({other->own_bytes(), other->eviction_cost(since), has_work_for(*other), other->used});
+    const BaseWeights* base = other->base();
+    if (base == nullptr || base == model.base()) continue;  // the model needs its base itself
+    candidates.back().base = base;
+    candidates.back().base_bytes = base->bytes();
+    candidates.back().base_users = base->users();
+  }
   moving_ = true;
   lock.unlock();
   std::exception_ptr error;
   try {
     queue_->open(model.needed_bytes());
     const memory::Ledger& ledger = memory::Ledger::of(queue_->device());
-    int64_t available = ledger.left_bytes();
-    std::map<const BaseWeights*, int> users;  // among the others
-    for (const Leaving& other : others) {
-      available += other.model->own_bytes();
-      const BaseWeights* base = other.model->base();
-      if (base != nullptr && ++users[base] == base->users() && base != model.base()) available += base->bytes();
-    }
-    const int64_t needed = model.needed_bytes();
-    for (const Leaving& other : others) {
-      // Evict only as needed, and only if the model will fit.
-      if (ledger.left_bytes() >= model.needed_bytes() || available < needed) break;
-      park_or_unload(*other.model);
-    }
+    for (const size_t victim : choose_victims(candidates, model.needed_bytes() - ledger.left_bytes()))
+      park_or_unload(*others[victim]);
     model.load([this] { serve_during_load(); });
   } catch (...) {
     error = std::current_exception();

@@ -216,7 +216,7 @@ TEST_F(CachedScorer, ComputesEqualTextsSubmittedTogetherOnce) {
 TEST_F(CachedScorer, CountsItsMemoryTowardsTheLimit) {
   const auto plain = open("bert_sequence", 0), cached = open("bert_sequence", 64 << 20);
   const auto bytes_of = [](const std::shared_ptr<Scorer>& scorer) {
-    return Scorer::plan_together({&scorer, 1}).peak_bytes;
+    return brim::plan_together({&scorer, 1}).peak_bytes;
   };
   EXPECT_EQ(bytes_of(cached), bytes_of(plain) + (64 << 20));
   EXPECT_THROW(open("bert_sequence", int64_t{1} << 30), Error) << "as large as the limit";
@@ -228,7 +228,7 @@ TEST_F(CachedScorer, KeepsResultsOfModelsApart) {
   ScorerOptions o = cpu_options(temp_.path() / "bert_sequence");
   o.raw_scores = true;
   const Prediction want = first->submit({.text = "w5"}).get();
-  const auto second = Scorer::open_beside(*first, o);
+  const auto second = open_beside(*first, o);
   expect_same(second->submit({.text = "w5"}).get(), want);
   EXPECT_EQ(second->work().cache_hits, 0);
   EXPECT_EQ(second->work().cache_misses, 1);

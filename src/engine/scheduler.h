@@ -38,7 +38,7 @@ class Scheduler {
   DeviceQueue& queue() { return *queue_; }
   // Registers models of the queue; they must outlive their BulkQueue and InteractiveQueue. A model that is not resident
   // is loaded when its turn comes; if the ledger has too little space, others are evicted: those without work first,
-  // then by lowest worth(), never a kept one. A failed load fails only that model's work.
+  // then by lowest eviction_cost(), never a kept one. A failed load fails only that model's work.
   void add(ModelHost& model);
   void remove(ModelHost& model);
 

@@ -140,4 +140,16 @@ void ScoreFile::count_label(size_t model, size_t label) {
   ++*counter;
 }
 
+std::unique_ptr<ScoreFile> open_score_file(const std::string& path, const rows::RunIdentity& identity,
+                                           rows::RowOutputOptions options, rows::RowReader& reader, ScoredRows& rows,
+                                           bool restart_if_changed) {
+  try {
+    return std::make_unique<ScoreFile>(path, identity, options, reader, rows);
+  } catch (const Error& error) {
+    if (!restart_if_changed || !options.resume || error.code() != ErrorCode::usage) throw;
+  }
+  options.resume = false;
+  return std::make_unique<ScoreFile>(path, identity, options, reader, rows);
+}
+
 }  // namespace brim::jobs

@@ -88,4 +88,9 @@ class ScoreFile {
   std::string bytes_;
 };
 
+// `restart_if_changed`: instead of an error, start again if the run to resume had other options or another device.
+std::unique_ptr<ScoreFile> open_score_file(const std::string& path, const rows::RunIdentity& identity,
+                                           rows::RowOutputOptions options, rows::RowReader& reader, ScoredRows& rows,
+                                           bool restart_if_changed);
+
 }  // namespace brim::jobs

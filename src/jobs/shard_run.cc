@@ -14,6 +14,7 @@
 #include "hub/model_dir.h"
 #include "hub/model_files.h"
 #include "jobs/score_file.h"
+#include "jobs/score_models.h"
 
 namespace brim::jobs {
 namespace {
@@ -63,24 +64,6 @@ std::string adapter_of(const RecordedOptions& recorded) {
   return recorded.has("adapter") ? find_model(recorded.text("adapter")) : "";
 }
 
-struct NamedModel {
-  std::string name, model;  // the name is empty for a single model
-};
-
-// Parses "a=models/a,b=models/b", or the name or directory of one model.
-std::vector<NamedModel> models_of(const std::string& recorded) {
-  std::vector<NamedModel> models;
-  for (size_t at = 0; at <= recorded.size();) {
-    const size_t end = std::min(recorded.find(',', at), recorded.size());
-    const std::string given = recorded.substr(at, end - at);
-    at = end + 1;
-    const size_t equals = given.find('=');
-    const bool named = equals != std::string::npos && equals > 0 && equals < given.find('/');
-    models.push_back(named ? NamedModel{given.substr(0, equals), given.substr(equals + 1)} : NamedModel{"", given});
-  }
-  return models;
-}
-
 std::vector<ScorerOptions> options_of(const std::vector<NamedModel>& models, const RecordedOptions& recorded,
                                       int threads) {
   ScorerOptions shared;
@@ -108,53 +91,15 @@ ShardJob checked_job(const ShardJob& job, const std::vector<NamedModel>& models,
                      const std::string& format) {
   ShardFacts facts = job.facts;
   for (auto& [path, signature] : facts.inputs) signature = input_signature(path);
-  facts.model.clear();
-  for (const NamedModel& named : models) {
-    const std::string dir = find_model(named.model);
-    facts.model += (facts.model.empty() ? "" : ",") + (named.name.empty() ? "" : named.name + "=");
-    facts.model += dir.empty() ? "rules" : model_digest(dir);
-    if (const std::string adapter = adapter_of(RecordedOptions(facts.options)); !adapter.empty())
-      facts.model += "+" + model_digest(adapter);
-  }
+  facts.model = digest_of(models, adapter_of(RecordedOptions(facts.options)));
   return plan_job(job.folder, job.model_name, facts, reading, format);
 }
 
 // As that of `brim score --shard`, so that either continues the other's drafts.
-rows::RunIdentity identity_of(const ShardJob& job, const std::vector<NamedModel>& models,
-                              const std::vector<std::shared_ptr<Scorer>>& scorers) {
-  rows::RunIdentity id;
-  for (const auto& input : job.facts.inputs) id.inputs.push_back(input.first);
-  id.options = job.facts.options;
-  id.options.erase("precision");
-  id.may_change["on-error"] = "stop";
-  std::string precisions;
-  for (size_t m = 0; m < scorers.size(); ++m) {
-    const bool rules = scorers[m]->kind() == ModelKind::rules;
-    id.model += (m > 0 ? ", " : "") + (models[m].name.empty() ? "" : models[m].name + "=");
-    id.model += rules ? scorers[m]->model() : std::filesystem::absolute(scorers[m]->model()).string();
-    if (rules) continue;
-    for (auto& file : hub::model_files(scorers[m]->model())) id.model_files.push_back(std::move(file));
-    if (const std::string adapter = adapter_of(RecordedOptions(job.facts.options)); !adapter.empty())
-      for (auto& file : hub::model_files(adapter)) id.model_files.push_back(std::move(file));
-    precisions += (precisions.empty() ? "" : ", ") + scorers[m]->precision();
-  }
-  if (!precisions.empty()) id.options["precision"] = precisions;
-  return id;
-}
-
-// A draft of a run with other options starts again.
-std::unique_ptr<ScoreFile> open_draft(const ShardPart& part, const rows::RunIdentity& identity, rows::RowReader& reader,
-                                      ScoredRows& scored, const std::atomic<bool>& stop) {
-  rows::RowOutputOptions options;
-  options.resume = part.resumable();
-  options.stop = &stop;
-  try {
-    return std::make_unique<ScoreFile>(part.draft(), identity, options, reader, scored);
-  } catch (const Error& error) {
-    if (!options.resume || error.code() != ErrorCode::usage) throw;
-  }
-  options.resume = false;
-  return std::make_unique<ScoreFile>(part.draft(), identity, options, reader, scored);
+rows::RunIdentity identity_of(const ShardJob& job, const std::vector<std::string>& inputs, const ScoreModels& models) {
+  std::map<std::string, std::string> options = job.facts.options;
+  options.erase("precision");
+  return run_identity(inputs, std::move(options), models, adapter_of(RecordedOptions(job.facts.options)));
 }
 
 void score_part(const ShardJob& job, const rows::RowReaderOptions& reading, const std::vector<NamedModel>& models,
@@ -164,18 +109,20 @@ void score_part(const ShardJob& job, const rows::RowReaderOptions& reading, cons
   std::vector<std::string> inputs;
   for (const auto& input : job.facts.inputs) inputs.push_back(input.first);
   rows::RowReader reader(inputs, job.reading(reading, part.shard()));
-  const auto scorers = open_together(options_of(models, recorded, threads));
-  std::vector<Scorer*> all;
+  const ScoreModels opened{models, open_together(options_of(models, recorded, threads))};
+  const std::vector<Scorer*> all = opened.all();
   std::vector<ScoredModel> scored_models;
-  for (size_t m = 0; m < scorers.size(); ++m) {
+  for (size_t m = 0; m < all.size(); ++m) {
     if (!reading.pair_column.empty())
-      if (auto problem = scorers[m]->why_no_pairs()) throw *problem;
-    all.push_back(scorers[m].get());
-    scored_models.push_back({scorers[m].get(), models[m].name});
+      if (auto problem = all[m]->why_no_pairs()) throw *problem;
+    scored_models.push_back({all[m], models[m].name});
   }
   ScoredRows scored(scored_models, reader.schema(), rows::parse_output_format(recorded.text("output-format")),
                     recorded.is_yes("all-scores"));
-  const auto file = open_draft(part, identity_of(job, models, scorers), reader, scored, stop);
+  rows::RowOutputOptions output;
+  output.resume = part.resumable();
+  output.stop = &stop;
+  const auto file = open_score_file(part.draft(), identity_of(job, inputs, opened), output, reader, scored, true);
   const BadRows bad_rows = bad_rows_of(recorded.text("on-error"));
   engine::PipelineOptions options;
   options.stop = &stop;
@@ -192,13 +139,30 @@ void score_part(const ShardJob& job, const rows::RowReaderOptions& reading, cons
 
 }  // namespace
 
+ShardJob plan_shards(const ShardPlan& plan) {
+  ShardFacts facts;
+  facts.count = plan.count;
+  facts.options = plan.options;
+  std::vector<std::string> names;
+  for (const std::string& input : plan.inputs)
+    names.push_back(std::filesystem::absolute(input).lexically_normal().string());
+  const rows::RowReader reader(names, plan.reading);  // checks that all exist and have one format
+  for (const std::string& name : names) facts.inputs.emplace_back(name, input_signature(name));
+  facts.model = digest_of(plan.models, plan.adapter);
+  const rows::OutputFormat format = plan.output_format == "auto"
+                                        ? output_format_of(plan.folder.string(), reader.schema().format)
+                                        : rows::parse_output_format(plan.output_format);
+  facts.options["output-format"] = output_format_name(format);
+  return plan_job(plan.folder, model_list(plan.models), facts, plan.reading, output_format_name(format));
+}
+
 void run_shard(const ShardJob& job, int64_t index, int threads, const std::atomic<bool>& stop) {
   if (index < 0 || index >= static_cast<int64_t>(job.shards.size()))
     fail(ErrorCode::usage, "shard {} is out of range, must be below {}", index, job.shards.size());
   if (!job.by_bytes)
     fail(ErrorCode::usage, Remedy{"run its shards with brim.bulk"}, "{}: a job of Parquet files", job.folder.string());
   const RecordedOptions recorded(job.facts.options);
-  const std::vector<NamedModel> models = models_of(job.model_name);
+  const std::vector<NamedModel> models = read_model_list(job.model_name);
   const rows::RowReaderOptions reading = reading_of(recorded);
   const ShardJob checked = checked_job(job, models, reading, recorded.text("output-format"));
   ShardPart part(checked, index);

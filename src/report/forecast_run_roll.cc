@@ -3,8 +3,8 @@
 // forecast_run_train.cc.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/timeline.h"
@@ -150,8 +150,8 @@ RolledText roll_forecaster(ForecastSettings s, ForecastRows* rows, const Forecas
   auto writing = std::make_unique<ScopedZone>(Zone::write);
   const std::string alias = s.alias.empty() ? "NBEATS" : s.alias;
   const forecast::RollScore score = write_forecasts(s, store, members, plan, run, alias, rows, context.stop);
-  const double busy =
-      run.seconds > 0 ? std::min(1.0, run.busy_seconds / run.seconds) : std::numeric_limits<double>::quiet_NaN();
+  std::optional<double> busy;  // unknown if nothing was trained
+  if (run.seconds > 0) busy = std::min(1.0, run.busy_seconds / run.seconds);
   write_reports({s, store, members, plan, run, score, on.device().name(), precision_name(on.precision()), alias, busy});
   writing.reset();
   observer.training_ends({"forecast roll", s, store, members, run.memory, static_cast<int64_t>(run.lanes.size()),

@@ -108,13 +108,12 @@ std::vector<std::string> notes_of(const RollRecord& r) {
                     r.settings.target_column));
   if (r.settings.target_utilization > 0)
     notes.push_back(
-        std::isfinite(r.busy)
-            ? fmt::format(
-                  "The device was busy {:.0f} % of the training time; target_utilization is {:g} %{}.", 100 * r.busy,
-                  r.settings.target_utilization,
-                  100 * r.busy < r.settings.target_utilization ? ": too few or too small lanes and windows" : "")
-            : fmt::format("target_utilization is {:g} %; device utilisation was not measured.",
-                          r.settings.target_utilization));
+        r.busy ? fmt::format(
+                     "The device was busy {:.0f} % of the training time; target_utilization is {:g} %{}.",
+                     100 * *r.busy, r.settings.target_utilization,
+                     100 * *r.busy < r.settings.target_utilization ? ": too few or too small lanes and windows" : "")
+               : fmt::format("target_utilization is {:g} %; device utilisation was not measured.",
+                             r.settings.target_utilization));
   return notes;
 }
 
@@ -353,7 +352,7 @@ std::string roll_json(const RollRecord& r) {
             {"windows_per_step", s.windows_per_step()},
             {"seconds", r.run.seconds},
             {"windows_per_second", Json()},
-            {"busy", roll_number(r.busy)},
+            {"busy", r.busy ? Json(*r.busy) : Json()},
             {"target_utilization", s.target_utilization > 0 ? Json(s.target_utilization) : Json()}};
   int64_t windows = 0;  // for lanes trained by this process
   const size_t M = r.members.lanes.size();

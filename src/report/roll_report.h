@@ -2,6 +2,7 @@
 // Reports of a rolling run as JSON and HTML (skill against the naive forecasts first, then per fold), and the page of
 // an ensemble.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "forecast/roll_score.h"
@@ -17,7 +18,7 @@ struct RollRecord {
   const forecast::RollRun& run;
   const forecast::RollScore& score;
   std::string device, precision, alias;
-  double busy = 0;  // fraction of the training time in which the device computed; NaN if not measured
+  std::optional<double> busy = {};  // fraction of the training time in which the device computed
 };
 
 std::string roll_json(const RollRecord& record);

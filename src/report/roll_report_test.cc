@@ -63,6 +63,10 @@ TEST(RollReport, ReportsTheStartAndTheSkill) {
                            "Best: A &lt;b&gt;", "limit", "Timeline of the waves", "1 forecast of a series in a fold"})
     EXPECT_HAS(page, part);
   const auto j = nlohmann::json::parse(roll_json(record));
+  EXPECT_EQ(j.at("busy"), 0.5);
+  record.busy.reset();
+  EXPECT_TRUE(nlohmann::json::parse(roll_json(record)).at("busy").is_null());
+  EXPECT_HAS(roll_html(record), "device utilisation was not measured");
   EXPECT_EQ(j.at("warm"), "chain");
   EXPECT_EQ(j.at("lanes_failed"), 1);
   EXPECT_EQ(j.at("timeline")[0].at("what"), "training");

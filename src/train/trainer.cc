@@ -483,7 +483,7 @@ class TextProgram final : public TrainProgram {
     outcome_.interrupted = loop_.interrupted();
     outcome_.steps = progress_.step;
     outcome_.best_metric = progress_.best_metric;
-    outcome_.best_step = progress_.best_step;
+    if (progress_.best_step >= 0) outcome_.best_step = progress_.best_step;
     outcome_.best_metric_name = metric_name();
     report_stats();
     // The model is written before the record, which may fail on a full disk.

@@ -44,7 +44,7 @@ struct TrainOutcome {
   std::string held_back_by;
   double final_loss = 0, best_metric = 0;
   std::string best_metric_name;
-  int64_t best_step = -1;
+  std::optional<int64_t> best_step;  // unset if nothing was evaluated
   bool stopped_early = false, interrupted = false;
 };
 

@@ -286,6 +286,13 @@ TEST(Trainer, StopsEarlyWithoutImprovement) {
   EXPECT_EQ(o.steps, 18);
 }
 
+TEST(Trainer, HasNoBestStepWithoutEvaluation) {
+  TinyJob t;
+  t.settings.eval_strategy = Strategy::no;
+  t.settings.max_steps = 1;
+  EXPECT_EQ(t.run().best_step, std::nullopt);
+}
+
 TEST(Trainer, EarlyStoppedRunIsNotResumedPastItsEnd) {
   TinyJob t;
   t.settings.eval_strategy = Strategy::steps;
