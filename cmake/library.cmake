@@ -29,21 +29,27 @@ set_target_properties(brim_shared PROPERTIES OUTPUT_NAME brim EXPORT_NAME brim L
 target_link_options(brim_shared PRIVATE -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 set_target_properties(brim_shared PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/libbrim.map)
 
-# Relative to the file, so that an installation can be moved.
-file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-file(CONFIGURE OUTPUT brim.pc @ONLY CONTENT [==[
+file(WRITE ${CMAKE_BINARY_DIR}/brim-config.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/brim-targets.cmake)\n")
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/brim-config-version.cmake COMPATIBILITY SameMinorVersion)
+
+# brim_install_library(NAME LIBDIR …): installs library, headers, CMake package and brim.pc. NAME: of the files in the build
+# directory; further arguments: for every install().
+function(brim_install_library name libdir)
+  # Relative to the file, so that an installation can be moved.
+  file(RELATIVE_PATH to_prefix /${libdir}/pkgconfig /)
+  file(CONFIGURE OUTPUT ${name}/brim.pc @ONLY CONTENT [==[
 prefix=${pcfiledir}/@to_prefix@
 Name: brim
 Description: Scores texts with encoder models
 Version: @PROJECT_VERSION@
 Cflags: -I${prefix}/@CMAKE_INSTALL_INCLUDEDIR@
-Libs: -L${prefix}/@CMAKE_INSTALL_LIBDIR@ -lbrim
+Libs: -L${prefix}/@libdir@ -lbrim
 ]==])
-install(FILES ${CMAKE_BINARY_DIR}/brim.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(TARGETS brim_shared EXPORT brim-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT brim-targets NAMESPACE brim:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/brim)
-file(WRITE ${CMAKE_BINARY_DIR}/brim-config.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/brim-targets.cmake)\n")
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/brim-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/brim-config.cmake ${CMAKE_BINARY_DIR}/brim-config-version.cmake
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/brim)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}/brim.pc DESTINATION ${libdir}/pkgconfig ${ARGN})
+  install(TARGETS brim_shared EXPORT ${name} LIBRARY DESTINATION ${libdir} ${ARGN})
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/brim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${ARGN})
+  install(EXPORT ${name} FILE brim-targets.cmake NAMESPACE brim:: DESTINATION ${libdir}/cmake/brim ${ARGN})
+  install(FILES ${CMAKE_BINARY_DIR}/brim-config.cmake ${CMAKE_BINARY_DIR}/brim-config-version.cmake
+    DESTINATION ${libdir}/cmake/brim ${ARGN})
+endfunction()
+brim_install_library(brim-targets ${CMAKE_INSTALL_LIBDIR})

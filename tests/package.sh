@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# package.sh BUILD: builds the Debian package and checks it: lintian, manual pages, completion, systemd units, licences, and
-# scoring with the unpacked files. Prints Skipped for checks whose tool is missing.
+# package.sh BUILD: builds the Debian package and checks it: lintian, manual pages, completion, systemd units, licences,
+# programs that use the library, and scoring with the unpacked files. Prints Skipped for checks whose tool is missing.
 set -euo pipefail
 build=$(readlink -f "$1")
 work=$(mktemp -d)
@@ -20,6 +20,26 @@ for name in bin/brim lib/systemd/system/brim-serve@.service lib/systemd/system/b
   share/brim/models/default/LICENSE.minilm share/bash-completion/completions/brim share/zsh/vendor-completions/_brim share/fish/vendor_completions.d/brim.fish; do
   [ -f "$work/root/usr/$name" ] || fail "$name is missing"
 done
+libraries=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) version=$(dpkg-deb -f "$package" Version)
+for name in "$libraries/libbrim.so.$version" "$libraries/pkgconfig/brim.pc" "$libraries/cmake/brim/brim-config.cmake" \
+  "$libraries/cmake/brim/brim-targets.cmake" include/brim/scorer.h; do
+  [ -f "$work/root/usr/$name" ] || fail "$name is missing"
+done
+for header in "$(dirname "${BASH_SOURCE[0]}")"/../include/brim/*.h; do
+  cmp "$header" "$work/root/usr/include/brim/$(basename "$header")" || fail "$header differs"
+done
+dpkg-deb -e "$package" "$work/control"
+grep -qx "libbrim ${version%.*} brim (= $version)" "$work/control/shlibs" || fail "shlibs: $(cat "$work/control/shlibs")"
+cp -r "$(dirname "${BASH_SOURCE[0]}")/../examples/library" "$work/example"
+cmake -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="$work/root/usr" >"$work/cmake.log" 2>&1 &&
+  cmake --build "$work/example/build" --target label_lines >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "an example does not build"; }
+[ "$(echo 'I love this' | "$work/example/build/label_lines" 2>/dev/null | cut -d' ' -f1)" = positive ] || fail "label_lines"
+if with pkg-config; then
+  # shellcheck disable=SC2046 # several flags
+  g++ -std=c++20 "$work/example/gpus.cc" $(PKG_CONFIG_PATH=$work/root/usr/$libraries/pkgconfig pkg-config --cflags --libs brim) -o "$work/gpus" ||
+    fail "an example does not compile with pkg-config"
+  LD_LIBRARY_PATH=$work/root/usr/$libraries "$work/gpus" >"$work/gpus.txt" || fail "gpus"
+fi
 for licence in Apache-2.0 'C.J. Hutto' 'Unicode, Inc.' 'Permission is hereby granted'; do
   grep -qF "$licence" "$work/root/usr/share/doc/brim/copyright" || fail "the copyright file does not contain $licence"
 done
