@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import socket
 import ssl
 import threading
 import time
@@ -42,7 +43,8 @@ def tiny_model(name):
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Behaves as `self.server.mode` says; `cut_after` closes connections after so many bytes of a large file."""
+    """Behaves as `self.server.mode` says; `cut_after` closes connections after this many bytes of a large file; `sizes` are listed instead of the real
+    sizes of files (None: no size)."""
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -67,6 +69,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
         data = server.files[name]
         if server.mode == "wrong" and name in LARGE:
             data = data[:1000] + b"?" + data[1001:]
+        if server.mode == "long" and name in LARGE:
+            data += bytes(5_000_000)
         first = 0
         if (wanted := self.headers.get("Range")) and server.mode != "no-range":
             first = int(wanted.removeprefix("bytes=").rstrip("-"))
@@ -107,7 +111,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
             return self.reply(429, b"{}", Retry_After="1")
         files = []
         for name, data in server.files.items():
-            entry = {"rfilename": name, "size": len(data), "blobId": git_sha(data)}
+            entry = {"rfilename": name, "size": server.sizes.get(name, len(data)), "blobId": git_sha(data)}
+            if entry["size"] is None:
+                del entry["size"]
             if name in LARGE:
                 entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
             files.append(entry)
@@ -127,11 +133,44 @@ class QuietServer(http.server.ThreadingHTTPServer):
 def start_hub(certificate=None):
     server = QuietServer(("127.0.0.1", 0), Hub)
     server.mode, server.cut_after, server.slow, server.redirect_to, server.bad_name = "", None, 0, None, "../x"
-    server.busy, server.seen, server.files = 0, [], dict(FILES)
+    server.busy, server.seen, server.files, server.sizes = 0, [], dict(FILES), {}
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def copy_bytes(source, target):
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # the other side closed
+
+
+class ConnectProxy(http.server.BaseHTTPRequestHandler):
+    """Tunnels every CONNECT request to `self.server.target`."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_CONNECT(self):
+        self.server.seen.append((self.path, dict(self.headers)))
+        with socket.create_connection(self.server.target) as hub:
+            self.send_response(200)
+            self.end_headers()
+            other = threading.Thread(target=copy_bytes, args=(hub, self.connection), daemon=True)
+            other.start()
+            copy_bytes(self.connection, hub)
+            other.join()
+
+
+def start_connect_proxy(target):
+    server = QuietServer(("127.0.0.1", 0), ConnectProxy)
+    server.target, server.seen = target, []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from loopback_hub import COMMIT, FILES, address, environment, rng, start_hub, tiny_model
+from loopback_hub import COMMIT, FILES, address, environment, rng, start_connect_proxy, start_hub, tiny_model
 
 BRIM = os.path.abspath(sys.argv[1])
 PYTHON = sys.argv[2] if len(sys.argv) > 2 else sys.executable
@@ -132,6 +132,32 @@ def rejects_wrong_checksums(hub, home):
     require_complete(home)
 
 
+def limits_the_size_whatever_the_hub_lists(hub, home):
+    got = pull(home, address(hub), "--max-size", "1MiB")
+    require(got.returncode == 2 and "above the limit of 1.00 MiB" in got.stderr, got.stderr)
+    blobs = home / "hub/models--org--name/blobs"
+    hub.sizes = {"model.safetensors": 2**62, "tokenizer.json": 2**62}
+    got = pull(home, address(hub))
+    require(got.returncode == 2 and "above the limit of 20.0 GiB" in got.stderr, f"two sizes of 2^62: {got.returncode}: {got.stderr}")
+    for size in (-1, 2**63, 2**64, 1.5, "9", 1e300):
+        hub.sizes = {"model.safetensors": size}
+        got = pull(home, address(hub))
+        require(got.returncode == 3 and "has an invalid size" in got.stderr, f"size {size}: {got.returncode}: {got.stderr}")
+    hub.sizes, hub.mode = {"model.safetensors": None}, "long"
+    got = pull(home, address(hub), "--max-size", "1MiB")
+    require(got.returncode == 2 and "above the limit of 1.00 MiB" in got.stderr, f"a file of unknown size: {got.returncode}: {got.stderr}")
+    require(all(file.stat().st_size <= 2**20 for file in blobs.iterdir()), "no more was written")
+    hub.sizes = {}
+    got = pull(home, address(hub))
+    require(got.returncode == 3 and "model.safetensors is longer than the 2.86 MiB that the hub lists" in got.stderr, f"{got.returncode}: {got.stderr}")
+    require(all(file.stat().st_size < 2**20 for file in blobs.iterdir()), "nothing was kept")
+    require_nothing(home)
+    hub.sizes, hub.mode = {name: None for name in FILES}, ""
+    got = pull(home, address(hub))
+    require(got.returncode == 0, f"sizes are optional: {got.stderr}")
+    require_complete(home)
+
+
 def reports_refusals(hub, home):
     for mode, text in (("401", "not found or no access"), ("403", "access denied"), ("404", "not found (HTTP 404)"),
                        ("429", "rate limit"), ("html", "JSON")):
@@ -153,15 +179,22 @@ def refuses_unsafe_names(hub, home):
     require(got.returncode == 2 and "invalid repository name" in got.stderr, got.stderr)
 
 
-def keeps_the_token_to_the_endpoint(hub, home):
+def make_certificate(home, name):
+    """Creates home/hub.pem, key and certificate, and home/cert.pem."""
     certificate = home / "hub.pem"
     made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(certificate), "-out", str(home / "cert.pem"), "-days", "2",
-                           "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True)
+                           "-subj", "/CN=test", "-addext", f"subjectAltName={name}"], capture_output=True)
     require(made.returncode == 0, made.stderr)
     certificate.write_bytes(certificate.read_bytes() + (home / "cert.pem").read_bytes())
+    return certificate
+
+
+def keeps_the_token_to_the_endpoint(hub, home):
+    certificate = make_certificate(home, "IP:127.0.0.1")
     hub.mode = ""
     got = pull(home, address(hub), HF_TOKEN="hf_secret")
     require(got.returncode == 0 and not any("Authorization" in headers for _, headers in hub.seen), "no token without https")
+    require(f"the access token is not sent to {address(hub)}, which is not https" in got.stderr, got.stderr)
     secure, other = start_hub(certificate), start_hub(certificate)
     trust = {"HF_TOKEN": "hf_secret", "SSL_CERT_FILE": str(home / "cert.pem")}
     secure.redirect_to = address(other, "https")
@@ -169,14 +202,23 @@ def keeps_the_token_to_the_endpoint(hub, home):
         got = pull(fresh, address(secure, "https"), **trust)
         require(got.returncode == 0, got.stderr)
         require_complete(fresh)
+    require("token" not in got.stderr, got.stderr)
     require(all(headers.get("Authorization") == "Bearer hf_secret" for _, headers in secure.seen), "the endpoint gets the token")
+    require(pull(home, address(secure, "https"), **{**trust, "HF_TOKEN": " hf_secret\r\n"}).returncode == 0, "spaces and line ends of a token are dropped")
+    require(secure.seen[-1][1].get("Authorization") == "Bearer hf_secret", f"a token with a line end: {secure.seen[-1]}")
+    got = pull(home, address(secure, "https"), **{**trust, "HF_TOKEN": "hf\r\nX-Evil: 1"})
+    require(got.returncode == 2 and "HF_TOKEN: not a token" in got.stderr, f"{got.returncode}: {got.stderr}")
     require(other.seen and not any("Authorization" in headers for _, headers in other.seen), "the redirect's target does not")
     secure.redirect_to = address(hub)
     with tempfile.TemporaryDirectory() as fresh:
         got = pull(fresh, address(secure, "https"), **trust)
         require(got.returncode != 0 and "refused a redirect from https" in got.stderr, got.stderr)
+        began = time.monotonic()
         got = pull(fresh, address(secure, "https"), HF_TOKEN="hf_secret")
-        require(got.returncode != 0 and "certificate" in got.stderr.lower(), f"an unknown certificate: {got.stderr}")
+        require(got.returncode == 3 and "certificate" in got.stderr.lower(), f"an unknown certificate: {got.stderr}")
+        got = pull(fresh, "http://hub.invalid")
+        require(got.returncode == 3 and "resolve" in got.stderr, f"an unknown host: {got.stderr}")
+        require(time.monotonic() - began < 8, "neither is retried")
 
 
 def two_at_once_share_one_download(hub, home):
@@ -188,15 +230,30 @@ def two_at_once_share_one_download(hub, home):
     require(sum("safetensors" in path for path, _ in hub.seen) == 1, "one transfer")
 
 
+def on_small_disk(hub, home, script):
+    """Runs a shell script with a file system of 2 MiB at `home`; None without the rights to mount one."""
+    got = subprocess.run(["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=2m tmpfs {home} || exit 99; {script}"],
+                         env=environment(home, address(hub)), capture_output=True, text=True, timeout=120)
+    return None if got.returncode == 99 or "unshare:" in got.stderr else got
+
+
 def reports_a_full_disk(hub, home):
-    got = pull(home, address(hub), "--max-size", "1MiB")
-    require(got.returncode == 2 and "above the limit of 1.00 MiB" in got.stderr, got.stderr)
-    mount = subprocess.run(["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=2m tmpfs {home} && exec {BRIM} pull org/name"],
-                           env=environment(home, address(hub)), capture_output=True, text=True)
-    if "unshare" in mount.stderr or "mount:" in mount.stderr:
+    got = on_small_disk(hub, home, f"exec {BRIM} pull org/name")
+    if got is None:
         print("pull.py: full disk: not tested, mounting needs root")
         return
-    require(mount.returncode == 6 or "needed," in mount.stderr, f"{mount.returncode}: {mount.stderr}")
+    require(got.returncode == 7 and "needed," in got.stderr, f"{got.returncode}: {got.stderr}")
+    require(not any("resolve" in path for path, _ in hub.seen), "no file was requested")
+    # A hub that does not list the size: the disk is full in the middle of a file. With more space, the download continues.
+    hub.sizes = {"model.safetensors": None}
+    with tempfile.TemporaryDirectory() as kept:
+        got = on_small_disk(hub, home, f"{BRIM} pull org/name; echo $?; find {home} -path '*refs/main' -o -path '*snapshots/*'; echo end; "
+                            f"mount -o remount,size=16m {home} && {BRIM} pull org/name && cp -a {home}/hub {kept}")
+        require(got.returncode == 0 and "No space left on device" in got.stderr, f"{got.returncode}: {got.stderr}")
+        require(got.stdout.startswith("7\nend\n"), f"exit code 7 without a ref or a link: {got.stdout}")
+        require_complete(kept)
+    ranges = [headers["Range"] for _, headers in hub.seen if "Range" in headers]
+    require(len(ranges) == 1 and ranges[0] != "bytes=0-", f"continued: {ranges}")
 
 
 def refuses_to_work_offline(hub, home):
@@ -234,6 +291,21 @@ def uses_a_proxy(hub, home):
     require(got.returncode == 0, got.stderr)
     require(all(path.startswith("http://hub.invalid/") for path, _ in hub.seen), f"requests through the proxy: {hub.seen}")
     require(pull(home, "http://hub.invalid", http_proxy=address(hub), no_proxy="hub.invalid").returncode == 3, "no_proxy")
+    got = pull(home, "http://127.evil.invalid", http_proxy=address(hub))
+    require(got.returncode == 0 and hub.seen[-1][0].startswith("http://127.evil.invalid/"), f"not a loopback address: {got.stderr}")
+
+
+def uses_a_proxy_for_https(_, home):
+    certificate = make_certificate(home, "DNS:hub.invalid")
+    hub = start_hub(certificate)
+    proxy = start_connect_proxy(hub.server_address)
+    settings = {"https_proxy": f"http://127.0.0.1:{proxy.server_address[1]}", "HF_TOKEN": "hf_secret", "SSL_CERT_FILE": str(certificate)}
+    got = pull(home, "https://hub.invalid", **settings)
+    require(got.returncode == 0, got.stderr)
+    require_complete(home)
+    require({target for target, _ in proxy.seen} == {"hub.invalid:443"}, f"tunnels: {proxy.seen}")
+    require(not any("Authorization" in headers for _, headers in proxy.seen), "the proxy does not get the token")
+    require(all(headers.get("Authorization") == "Bearer hf_secret" for _, headers in hub.seen), "the hub gets the token")
 
 
 def is_read_by_huggingface_hub_and_the_reverse(hub, home):
@@ -254,8 +326,8 @@ def is_read_by_huggingface_hub_and_the_reverse(hub, home):
 
 
 for case in (downloads_what_brim_reads, continues_after_broken_connections, continues_after_being_killed, stops_on_interrupt,
-             starts_again_if_ranges_are_ignored, repairs_a_damaged_partial_file, rejects_wrong_checksums, reports_refusals, refuses_unsafe_names,
+             starts_again_if_ranges_are_ignored, repairs_a_damaged_partial_file, rejects_wrong_checksums, limits_the_size_whatever_the_hub_lists, reports_refusals, refuses_unsafe_names,
              keeps_the_token_to_the_endpoint, two_at_once_share_one_download, reports_a_full_disk, refuses_to_work_offline, commands_download_with_pull, uses_a_proxy,
-             is_read_by_huggingface_hub_and_the_reverse):
+             uses_a_proxy_for_https, is_read_by_huggingface_hub_and_the_reverse):
     test(case)
 print("pull.py: all passed")

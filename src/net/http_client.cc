@@ -6,11 +6,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/units.h"
+#include "net/hub_url.h"
 
 namespace brim::net {
 namespace {
@@ -50,6 +53,8 @@ const Curl& curl() {
   return library;
 }
 
+constexpr size_t kMostErrorBytes = size_t{1} << 20;  // body of a response with another status than 200 or 206
+
 struct Transfer {
   const HttpRequest& request;
   const std::function<bool(std::string_view)>& on_bytes;
@@ -85,10 +90,13 @@ size_t take_bytes(char* data, size_t size, size_t count, void* user) {
   t.answer.status = static_cast<int>(status);
   t.received += bytes;
   t.last_ns = now_ns();
-  bool more = t.received <= t.request.most_bytes;
+  const bool is_body = status == 200 || status == 206;
+  const size_t most = is_body ? t.request.most_bytes : std::min(t.request.most_bytes, kMostErrorBytes);
+  bool more = t.received <= most;
+  if (!more) t.answer.why = fmt::format("the response exceeds {}", format_bytes(static_cast<int64_t>(most)));
   if (!t.body_begun && t.request.on_head) more = t.request.on_head(t.answer) && more;
   t.body_begun = true;
-  if (more && (status == 200 || status == 206) && t.on_bytes)
+  if (more && is_body && t.on_bytes)
     more = t.on_bytes({data, bytes});
   else if (more)
     t.answer.text.append(data, bytes);
@@ -144,11 +152,9 @@ std::optional<std::string> ca_file() {
   return std::nullopt;  // libcurl's default
 }
 
-bool is_loopback(const std::string& url) {
-  const size_t host = url.find("://");
-  if (host == std::string::npos) return false;
-  const std::string_view rest = std::string_view(url).substr(host + 3);
-  return rest.starts_with("localhost") || rest.starts_with("127.") || rest.starts_with("[::1]");
+bool cannot_succeed(CURLcode code) {
+  return code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_COULDNT_RESOLVE_HOST ||
+         code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
 }
 
 }  // namespace
@@ -190,6 +196,7 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
   }
   const CURLcode code = curl().easy_perform(handle);
   t.answer.end = end_of(code, t, handle);
+  t.answer.is_lasting = t.answer.end != HttpEnd::complete && cannot_succeed(code);
   long status = 0;
   curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
   t.answer.status = static_cast<int>(status);

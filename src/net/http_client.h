@@ -44,9 +44,10 @@ enum class HttpEnd {
 struct HttpAnswer {
   HttpEnd end = HttpEnd::broken;
   int status = 0;    // 0 if none was received
-  std::string why;   // explanation if not `complete` or `cut`
+  std::string why;   // explanation if not `complete`; empty if a callback returned false
   std::string text;  // the body, if there is no on_bytes or the status is neither 200 nor 206
   std::map<std::string, std::string> headers = {};    // from the last response; names in lower case
+  bool is_lasting = false;                            // a retry cannot help: unknown host, untrusted certificate
   std::string header(const std::string& name) const;  // empty if missing
 };
 

@@ -19,6 +19,7 @@ namespace brim::net {
 namespace {
 
 constexpr int kRedirects = 5, kAttempts = 5;
+constexpr int64_t kInvalidSize = -2;
 constexpr int kLongestWaitSeconds = 60;  // longest Retry-After to wait for
 
 void pause(double seconds, const std::atomic<bool>* stop) {
@@ -58,7 +59,7 @@ int retry_seconds(const HttpAnswer& answer, int attempt) {
 
 [[noreturn]] void fail_transfer(const HttpAnswer& answer, const std::string& subject) {
   if (answer.end == HttpEnd::stopped) fail(ErrorCode::interrupted, "interrupted");
-  fail(ErrorCode::bad_data, "{}: {}", subject, answer.why);
+  fail(ErrorCode::bad_data, "{}: {}", subject, answer.why.empty() ? "unexpected response" : answer.why);
 }
 
 bool is_hex(std::string_view text, size_t digits) {
@@ -78,7 +79,8 @@ int64_t range_start(const std::string& content_range) {
 HubFile file_of(const nlohmann::json& entry) {
   HubFile file;
   entry.at("rfilename").get_to(file.name);
-  if (const auto size = entry.find("size"); size != entry.end() && size->is_number_integer()) size->get_to(file.bytes);
+  if (const auto size = entry.find("size"); size != entry.end() && !size->is_null())
+    file.bytes = size->is_number_unsigned() && size->get<uint64_t>() <= INT64_MAX ? size->get<int64_t>() : kInvalidSize;
   const auto lfs = entry.find("lfs");
   if (lfs != entry.end() && lfs->is_object())
     file.etag = lfs->value("sha256", "");
@@ -150,7 +152,8 @@ HubListing HubClient::list(const RepositoryName& repository) const {
   for (int attempt = 1;; ++attempt) {
     const Reply reply = get(url, nullptr, subject);
     const int wait = reply.broken ? attempt : retry_seconds(reply.answer, attempt);
-    const bool retries = attempt < kAttempts && wait >= 0 && reply.answer.end != HttpEnd::cut;
+    const bool retries =
+        attempt < kAttempts && wait >= 0 && reply.answer.end != HttpEnd::cut && !reply.answer.is_lasting;
     if (retries && (reply.broken || reply.answer.status != 200)) {
       pause(wait, stop_);
       continue;
@@ -171,24 +174,30 @@ HubListing HubClient::list(const RepositoryName& repository) const {
         fail(ErrorCode::bad_data, "{}: unsafe file name {}", subject, io::quote_text(file.name));
       if (!is_hex(file.etag, 64) && !is_hex(file.etag, 40))
         fail(ErrorCode::bad_data, "{}: {} has no checksum", subject, io::quote_text(file.name));
+      if (file.bytes == kInvalidSize)
+        fail(ErrorCode::bad_data, "{}: {} has an invalid size", subject, io::quote_text(file.name));
     }
     return listing;
   }
 }
 
-bool HubClient::download(const std::string& repository, const std::string& commit, const HubFile& file,
-                         const Download& download) const {
+std::string HubClient::download(const std::string& repository, const std::string& commit, const HubFile& file,
+                                const Download& download) const {
   Url url = endpoint_;
   url.path += "/" + repository + "/resolve/" + commit + "/" + encode_url(file.name, true);
   const std::string subject = repository + ": " + file.name;
   for (int attempt = 1;; ++attempt) {
     const Reply reply = get(url, &download, subject);
     const int status = reply.answer.status;
-    if (status == 200 || status == 206) return !reply.broken;
-    if (reply.broken && status == 0) return false;
+    const std::string problem = reply.answer.why.empty() ? "unexpected response" : reply.answer.why;
+    if (status == 200 || status == 206) return reply.broken ? problem : "";
+    if (reply.broken && status == 0) {
+      if (reply.answer.is_lasting && download.offset == 0) fail_transfer(reply.answer, subject);
+      return problem;
+    }
     if (status == 416) {  // longer than the file: start again
       download.begin(0);
-      return false;
+      return "the partial file is too long";
     }
     const int wait = retry_seconds(reply.answer, attempt);
     if (wait < 0 || attempt == kAttempts) fail_status(reply.answer, subject, !token_.empty());

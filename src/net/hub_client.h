@@ -15,9 +15,9 @@
 namespace brim::net {
 
 struct HubFile {
-  std::string name;  // with folders
-  std::string etag;  // SHA-256 of a large file, else the SHA-1 of its Git blob
-  int64_t bytes = -1;
+  std::string name;    // with folders
+  std::string etag;    // SHA-256 of a large file, else the SHA-1 of its Git blob
+  int64_t bytes = -1;  // -1: unknown
 };
 
 struct HubListing {
@@ -30,6 +30,9 @@ class HubClient {
   // `endpoint`: https://huggingface.co or another address; empty `token`: none.
   HubClient(const std::string& endpoint, std::string token, const std::atomic<bool>* stop);
 
+  // False if the token may never be sent, because the endpoint is not https.
+  bool can_send_token() const { return endpoint_.is_https(); }
+
   // Files of a revision. Throws usage for an unknown repository or revision, or if access is denied.
   HubListing list(const RepositoryName& repository) const;
 
@@ -38,9 +41,10 @@ class HubClient {
     std::function<void(int64_t offset)> begin;            // offset of the following bytes: `offset` or 0
     std::function<void(std::string_view bytes)> receive;  // may throw
   };
-  // Returns false if the connection broke; call again with the new offset. Throws if there is no point in retrying.
-  bool download(const std::string& repository, const std::string& commit, const HubFile& file,
-                const Download& download) const;
+  // Returns why the connection broke, empty if the file is complete; call again with the new offset. Throws if there is
+  // no point in retrying.
+  std::string download(const std::string& repository, const std::string& commit, const HubFile& file,
+                       const Download& download) const;
 
  private:
   struct Reply;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/hub_url.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -81,6 +83,18 @@ Url resolve_location(const Url& from, std::string_view location) {
 }
 
 std::string to_text(const Url& url) { return url.scheme + "://" + url.host + url.path; }
+
+bool is_loopback(std::string_view url) {
+  const size_t colon = url.find("://");
+  if (colon == std::string_view::npos) return false;
+  std::string_view host = url.substr(colon + 3);
+  host = host.substr(0, host.find_first_of("/?#"));
+  if (const size_t at = host.rfind('@'); at != std::string_view::npos) host.remove_prefix(at + 1);
+  if (host.starts_with("[")) return host.substr(0, host.find(']')) == "[::1";
+  const std::string name = lower(host.substr(0, host.find(':')));
+  in_addr address{};
+  return name == "localhost" || (::inet_pton(AF_INET, name.c_str(), &address) == 1 && name.starts_with("127."));
+}
 
 bool may_send_token(const Url& endpoint, const Url& to) {
   return endpoint.is_https() && to.is_https() && endpoint.host == to.host;

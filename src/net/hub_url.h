@@ -31,6 +31,9 @@ Url parse_url(std::string_view text);
 Url resolve_location(const Url& from, std::string_view location);
 std::string to_text(const Url& url);
 
+// Whether an address names this machine: localhost, 127.0.0.0/8 or ::1.
+bool is_loopback(std::string_view url);
+
 // The token goes only over HTTPS and only to the host of the endpoint.
 bool may_send_token(const Url& endpoint, const Url& to);
 

@@ -51,6 +51,16 @@ TEST(UrlTest, ResolvesRedirects) {
   EXPECT_HAS(error_of(ErrorCode::bad_data, [&] { resolve_location(from, "x"); }), "unsupported redirect");
 }
 
+TEST(UrlTest, RecognizesLoopbackByTheWholeHost) {
+  for (const char* url : {"http://localhost:80/x", "https://LOCALHOST", "http://127.0.0.1:9/", "http://127.8.0.2?x",
+                          "http://[::1]:80/", "http://user@localhost/"})
+    EXPECT_TRUE(is_loopback(url)) << url;
+  for (const char* url : {"http://localhost.evil.com/", "http://127.evil.com/", "http://127.0.0.1.evil.com/",
+                          "http://localhost@evil.com/", "http://[::1].evil.com@evil.com/", "http://[::2]/",
+                          "http://evil.com/localhost", "http://1270.0.0.1/", "localhost"})
+    EXPECT_FALSE(is_loopback(url)) << url;
+}
+
 TEST(TokenTest, IsSentOverHttpsToTheEndpointOnly) {
   const Url hub = parse_url("https://hub/");
   EXPECT_TRUE(may_send_token(hub, parse_url("https://hub:443/file")));

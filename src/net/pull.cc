@@ -133,9 +133,19 @@ class PartFile {
   int64_t size_ = 0;
 };
 
+// Removes surrounding spaces and line ends, as left by `echo` and by files from Windows. Throws usage if the rest could
+// add a header to a request.
+std::string checked_token(std::string_view token, const std::string& source) {
+  const auto is_visible = [](unsigned char c) { return c > 0x20 && c < 0x7f; };
+  while (!token.empty() && !is_visible(static_cast<unsigned char>(token.back()))) token.remove_suffix(1);
+  while (!token.empty() && !is_visible(static_cast<unsigned char>(token.front()))) token.remove_prefix(1);
+  if (!std::all_of(token.begin(), token.end(), is_visible)) fail(ErrorCode::usage, "{}: not a token", source);
+  return std::string(token);
+}
+
 // $HF_TOKEN, or the file in which `hf auth login` keeps it.
 std::string read_token() {
-  if (const auto token = env("HF_TOKEN")) return *token;
+  if (const auto token = env("HF_TOKEN")) return checked_token(*token, "HF_TOKEN");
   fs::path file;
   if (const auto path = env("HF_TOKEN_PATH"))
     file = *path;
@@ -145,11 +155,7 @@ std::string read_token() {
     file = fs::path(env("XDG_CACHE_HOME").value_or((home_dir() / ".cache").string())) / "huggingface" / "token";
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return "";
-  std::string token = read_file(file, ErrorCode::usage);
-  const auto is_visible = [](unsigned char c) { return c > 0x20 && c < 0x7f; };
-  while (!token.empty() && !is_visible(static_cast<unsigned char>(token.back()))) token.pop_back();
-  if (!std::all_of(token.begin(), token.end(), is_visible)) fail(ErrorCode::usage, "{}: not a token", file.string());
-  return token;
+  return checked_token(read_file(file, ErrorCode::usage), file.string());
 }
 
 class Puller {
@@ -161,17 +167,17 @@ class Puller {
         cache_(options.cache, name_.id) {}
 
   PullReport run() {
+    if (!options_.token.empty() && !client_.can_send_token())
+      log_warning("the access token is not sent to {}, which is not https", options_.endpoint);
     const HubListing listing = client_.list(name_);
     const std::vector<HubFile> files = select_files(listing, options_);
     report_.commit = listing.commit;
     report_.directory = cache_.snapshot(listing.commit);
     report_.files = files.size();
-    for (const HubFile& file : files) report_.bytes += std::max<int64_t>(0, file.bytes);
-    if (report_.bytes > options_.max_bytes)
-      fail(ErrorCode::usage,
-           Remedy{"raise the limit with `brim pull max_size=SIZE`, or choose files with `brim pull include=PATTERN`"},
-           "{}: {} to download, above the limit of {}", name_.id, format_bytes(report_.bytes),
-           format_bytes(options_.max_bytes));
+    for (const HubFile& file : files)
+      if (__builtin_add_overflow(report_.bytes, std::max<int64_t>(0, file.bytes), &report_.bytes))
+        report_.bytes = INT64_MAX;
+    if (report_.bytes > options_.max_bytes) fail_limit(report_.bytes);
     cache_.create_directories();
     require_disk_space(files);
     for (const HubFile& file : files) fetch(file);
@@ -181,6 +187,12 @@ class Puller {
   }
 
  private:
+  [[noreturn]] void fail_limit(int64_t bytes) const {
+    fail(ErrorCode::usage,
+         Remedy{"raise the limit with `brim pull max_size=SIZE`, or choose files with `brim pull include=PATTERN`"},
+         "{}: {} to download, above the limit of {}", name_.id, format_bytes(bytes), format_bytes(options_.max_bytes));
+  }
+
   void require_disk_space(const std::vector<HubFile>& files) const {
     int64_t missing = 0;
     std::error_code ignored;
@@ -209,7 +221,8 @@ class Puller {
                         [&] { log_info("{}: waiting for another download", file.name); });
     std::error_code ignored;
     if (!fs::is_regular_file(cache_.blob(file.etag), ignored)) {
-      download(file);
+      const int64_t bytes = download(file);
+      if (file.bytes < 0) report_.bytes += bytes;
       fs::rename(cache_.incomplete(file.etag), cache_.blob(file.etag));
       io::sync_directory(cache_.blob(file.etag).parent_path());
     }
@@ -217,14 +230,15 @@ class Puller {
     show(file, 0);
   }
 
-  void download(const HubFile& file) {
+  // Returns the size.
+  int64_t download(const HubFile& file) {
     const fs::path path = cache_.incomplete(file.etag);
     PartFile part(path);
     for (bool resumed = part.size() > 0;; resumed = false) {
       if (file.bytes >= 0 && part.size() > file.bytes) part.cut_to(0);
       receive(file, part);
       part.sync();
-      if ((file.bytes < 0 || part.size() == file.bytes) && has_checksum(path, file.etag)) return;
+      if ((file.bytes < 0 || part.size() == file.bytes) && has_checksum(path, file.etag)) return part.size();
       part.cut_to(0);
       // A resumed file may have been damaged earlier, so download it again. A new one was sent with these bytes.
       if (!resumed)
@@ -234,23 +248,35 @@ class Puller {
     }
   }
 
+  // Writes no more than the list of files announced; for a file of unknown size, than the limit leaves.
+  void append(const HubFile& file, PartFile& part, std::string_view bytes) {
+    const auto count = static_cast<int64_t>(bytes.size());
+    if (file.bytes >= 0 && count > file.bytes - part.size()) {
+      part.cut_to(0);
+      fail(ErrorCode::bad_data, "{}: {} is longer than the {} that the hub lists", name_.id, file.name,
+           format_bytes(file.bytes));
+    }
+    if (file.bytes < 0 && count > options_.max_bytes - report_.bytes - part.size())
+      fail_limit(report_.bytes + part.size() + count);
+    part.append(bytes);
+    report_.downloaded += count;
+    show(file, part.size());
+  }
+
   void receive(const HubFile& file, PartFile& part) {
     for (int attempts = 0; file.bytes < 0 || part.size() < file.bytes;) {
       const int64_t before = part.size();
-      const bool complete = client_.download(name_.id, report_.commit, file,
-                                             {.offset = before,
-                                              .begin = [&](int64_t offset) { part.cut_to(offset); },
-                                              .receive =
-                                                  [&](std::string_view bytes) {
-                                                    part.append(bytes);
-                                                    report_.downloaded += static_cast<int64_t>(bytes.size());
-                                                    show(file, part.size());
-                                                  }});
-      if (complete && (file.bytes < 0 || part.size() >= file.bytes)) return;
+      const std::string problem =
+          client_.download(name_.id, report_.commit, file,
+                           {.offset = before,
+                            .begin = [&](int64_t offset) { part.cut_to(offset); },
+                            .receive = [&](std::string_view bytes) { append(file, part, bytes); }});
+      if (problem.empty() && (file.bytes < 0 || part.size() >= file.bytes)) return;
       attempts = part.size() > before ? 1 : attempts + 1;
       if (attempts >= kAttemptsWithoutProgress)
         fail(ErrorCode::bad_data, Remedy{"run the same command again to continue"},
-             "{}: {}: the connection broke after {}", name_.id, file.name, format_bytes(part.size()));
+             "{}: {}: the connection broke after {} ({})", name_.id, file.name, format_bytes(part.size()),
+             problem.empty() ? "the file is too short" : problem);
       std::this_thread::sleep_for(std::chrono::milliseconds(200 * attempts));
     }
   }

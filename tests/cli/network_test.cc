@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // No telemetry, no network: commands that read texts open no internet socket. `profile --llm-url` and `pull` show that
 // the test detects sockets.
+#include <fmt/format.h>
+
 #include "cli/program.h"
 
 namespace brim {
@@ -33,6 +35,38 @@ TEST_F(Network, IsNotUsedByTextCommands) {
   EXPECT_FALSE(opens_socket({"train", "--model", "tiny", "--train", "rows.csv", "--val", "rows.csv", "--output", "out",
                              "--max-steps", "2", "--device", "cpu"}));
   EXPECT_FALSE(opens_socket({"plan", "--model", "tiny", "--task", "train", "--device", "rtx3070"}));
+}
+
+TEST_F(Network, IsNotUsedByCommandsThatInspectOrTune) {
+  put("rows.csv", "text,label\nw5 w6,negative\nw7 w8,neutral\nw9 w10,positive\n");
+  EXPECT_FALSE(opens_socket({"tokenize", "rows.csv", "--model", "tiny"}));
+  EXPECT_FALSE(opens_socket({"compare", "--models", "tiny,vader", "--data", "rows.csv"}));
+  EXPECT_FALSE(opens_socket({"models", "list"}));
+  EXPECT_FALSE(opens_socket({"models", "show", "tiny"}));
+  EXPECT_FALSE(opens_socket({"models", "tune", "--model", "tiny", "--seconds", "0.01"}, /*must_succeed=*/false));
+  EXPECT_FALSE(opens_socket({"monitor", "--json"}));
+  EXPECT_FALSE(opens_socket({"doctor", "--json"}));
+  EXPECT_FALSE(opens_socket({"doctor", "--", "brim", "score", "rows.csv", "--model", "tiny", "-o", "out.csv"}));
+  EXPECT_FALSE(
+      opens_socket({"profile", "--model", "vader", "--sizes", "3", "--batch-sizes", "1", "--seconds", "0.01"}));
+  for (const char* part : {"0/2", "1/2"})
+    EXPECT_FALSE(opens_socket({"score", "rows.csv", "--model", "vader", "-o", "parts", "--shard", part})) << part;
+  EXPECT_FALSE(opens_socket({"score", "-o", "parts", "--shard", "check"}));
+  EXPECT_FALSE(opens_socket({"shards", "parts"}));
+}
+
+TEST_F(Network, IsNotUsedByForecasts) {
+  std::string series;
+  for (int s = 0; s < 2; ++s) {
+    series += fmt::format("s{}", s);
+    for (int t = 0; t < 40; ++t) series += fmt::format(",{}", 10 * s + t % 4);
+    series += "\n";
+  }
+  put("series.csv", series);
+  EXPECT_FALSE(opens_socket({"forecast", "train", "--data", "series.csv", "--horizon", "4", "-o", "m", "--n-blocks",
+                             "1", "--mlp-units", "8,8", "--max-steps", "2", "--device", "cpu", "--lookbacks", "2"}));
+  EXPECT_FALSE(opens_socket({"forecast", "predict", "--data", "series.csv", "--model", "m", "--device", "cpu"}));
+  EXPECT_FALSE(opens_socket({"forecast", "predict", "--data", "series.csv", "--model", "ets", "--horizon", "4"}));
 }
 
 TEST_F(Network, DetectsOpenedSocket) {
