@@ -9,6 +9,7 @@ namespace {
 [[gnu::used]] const void* const entries[] = {
     reinterpret_cast<const void*>(&brim::version), reinterpret_cast<const void*>(&brim::find_model),
     reinterpret_cast<const void*>(&brim::share_encoder), reinterpret_cast<const void*>(&brim::find_prompts),
+    reinterpret_cast<const void*>(&brim::model_kind),
     reinterpret_cast<const void*>(&brim::set_log), reinterpret_cast<const void*>(&brim::Scorer::open),
     reinterpret_cast<const void*>(&brim::open_together)};
 }  // namespace

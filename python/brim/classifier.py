@@ -110,7 +110,7 @@ class Classifier(Model):
                  batch_size: int | None = None, num_workers: int | None = None) -> Any:
         """Returns a list of one dict for one str, one dict for a pair {"text": …, "text_pair": …}, else a list of dicts;
         with `top_k` (None: all) a list of dicts per text, best first. For an iterator or a Dataset of torch the results
-        are computed while they are read.
+        are computed while they are read. As in transformers, a `top_k` of brim.pipeline returns a list of lists for one str.
 
         `function_to_apply`: "sigmoid", "softmax" or "none" (logits); default: the model's own.
         `truncation`: False raises brim.BadData for longer texts; True truncates without a warning.
@@ -119,13 +119,13 @@ class Classifier(Model):
         """
         if batch_size is not None:
             whole("batch_size", batch_size)
-        top_k = self._top_k(top_k)
+        is_given, top_k = top_k is not UNSET, self._top_k(top_k)
         options = self._call_options(function_to_apply, truncation, max_length)
         warns = truncation is None and max_length is None and not (
             self._defaults.get("truncation") is not None or self._defaults.get("max_length") is not None)
         if isinstance(inputs, str):
             result = self._dicts([inputs], top_k, options, warns)
-            return result if top_k is UNSET else result[0]
+            return result[0] if is_given else result
         if isinstance(inputs, dict) and "text" in inputs and isinstance(inputs["text"], str):
             return self._dicts([inputs], top_k, options, warns)[0]
         if is_lazy(inputs):

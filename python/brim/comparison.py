@@ -106,8 +106,8 @@ def compare(models: Sequence[str | os.PathLike[str]], data: Any, *, text: str | 
     if not isinstance(max_loss, (int, float)) or isinstance(max_loss, bool) or not 0 <= max_loss < 1:
         raise UsageError(f"max_loss={max_loss!r} is not a share of accuracy", "use a number from 0 to below 1")
     check_model_options({name: value for name, value in options.items() if name != "pull"})
-    if options.get("adapter"):
-        raise UsageError(f"adapter={str(options['adapter'])!r}: compare opens models without adapters",
+    if adapter := options.get("adapter"):
+        raise UsageError(f"adapter={str(adapter)!r}: compare opens models without adapters",
                          "merge it into its model first, and name the result in models")
     if text is not None:
         words("text", text, '"text"')

@@ -34,7 +34,8 @@ class Encoder(Model):
 
     Pooling, length, case, prompts, normalization and dimensions are read from the directory's sentence-transformers files.
     `pooling` ("mean", "cls"), `max_length`, `prompts`, `default_prompt_name`, `truncate_dim` and `similarity_fn_name`
-    ("cosine", "dot", "euclidean", "manhattan") override them. Other options: see Classifier.
+    ("cosine", "dot", "euclidean", "manhattan") override them; `prompts` are added to those of the files. Other options: see
+    Classifier.
     """
 
     _kinds = ("embedder",)
@@ -51,7 +52,7 @@ class Encoder(Model):
         self._pooling = "auto" if pooling is None else choice("pooling", pooling, ("mean", "cls", "auto"))
         self.truncate_dim = None if truncate_dim is None else whole("truncate_dim", truncate_dim)
         self._similarity = choice("similarity_fn_name", similarity_fn_name or _similarity_of(str(model)), _SIMILARITIES)
-        self.prompts = known if prompts is None else _checked_prompts(prompts)
+        self.prompts = known if prompts is None else {**known, **_checked_prompts(prompts)}
         if default_prompt_name is not None:
             words("default_prompt_name", default_prompt_name, '"query"')
         self.default_prompt_name = default_prompt_name or default or None
@@ -187,16 +188,16 @@ class Encoder(Model):
     @checked
     def encode_query(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                      **options: Any) -> Vectors:
-        """encode() with the prompt "query", if the model has one."""
-        found: Vectors = self.encode(inputs, self._task_prompt(prompt_name, prompt, ("query",)), prompt, **options)
+        """encode() with the prompt "query", or without a prompt if the model has none of this name."""
+        found: Vectors = self.encode(inputs, *self._task_prompt(prompt_name, prompt, ("query",)), **options)
         return found
 
     @formerly(sentences="inputs")
     @checked
     def encode_document(self, inputs: Any, prompt_name: str | None = None, prompt: str | None = None,
                         **options: Any) -> Vectors:
-        """encode() with the prompt "document", "passage" or "corpus", if the model has one."""
-        found: Vectors = self.encode(inputs, self._task_prompt(prompt_name, prompt, _DOCUMENT_PROMPTS), prompt, **options)
+        """encode() with the prompt "document", "passage" or "corpus", or without a prompt if the model has none of them."""
+        found: Vectors = self.encode(inputs, *self._task_prompt(prompt_name, prompt, _DOCUMENT_PROMPTS), **options)
         return found
 
     @checked
@@ -225,10 +226,12 @@ class Encoder(Model):
             return np.asarray((a * b).sum(axis=1))
         return -_length(a - b, self._similarity)
 
-    def _task_prompt(self, name: str | None, prompt: str | None, known: Sequence[str]) -> str | None:
+    def _task_prompt(self, name: str | None, prompt: str | None, known: Sequence[str]) -> tuple[str | None, str | None]:
+        """Name and text of the prompt of a task. Without one, the text is empty: the default prompt is not for tasks."""
         if name is not None or prompt is not None:
-            return name
-        return next((one for one in known if one in self.prompts), None)
+            return name, prompt
+        found = next((one for one in known if one in self.prompts), None)
+        return found, "" if found is None else None
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         if prompt is not None:

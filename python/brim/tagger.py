@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, Unpack, overload
@@ -105,7 +107,8 @@ class Tagger(Model):
         `aggregation_strategy`: for this call; default: that of the constructor.
         `ignore_labels`: labels to leave out; default: ["O"].
         `stride`: reads longer texts completely, in windows that share this number of tokens, instead of truncating them.
-        `is_split_into_words`: a text is a list of words; the result is always a list of lists. Words are joined by `delimiter`, to which `start` and `end` refer.
+        `is_split_into_words`: a text is a list of words; the result is always a list of lists. `start` and `end` are those
+        in the words joined by `delimiter`.
         `column`, `on_error`, `progress`: as in Classifier.predict.
         `labels`: GLiNER models only: kinds of entities to find; a list, or one str with commas. Entities have a score above
         `threshold` (default: 0.5); with `nested` they may contain each other.
@@ -119,6 +122,8 @@ class Tagger(Model):
         ignored = None if ignored is None else names_of("ignore_labels", ignored, '["O"]')
         stride = stride if stride is not None else defaults.get("stride")
         overlap = -1 if stride is None else whole("stride", stride, 0)
+        if overlap >= self.max_length:
+            raise UsageError(f"stride={stride}: the model reads {self.max_length} tokens at once", "use a smaller stride")
         if batch_size is not None:
             whole("batch_size", batch_size)
         outside = ignored is not None and "O" not in ignored
@@ -179,7 +184,18 @@ class Tagger(Model):
                 error = BadData(f"row {row} is not a list of words", 'pass lists of str: ["Ada", "lives"]')
                 error.row = row
                 raise error
-        return entities([delimiter.join(text) for text in rows])
+        found = entities([" ".join(text) for text in rows])
+        for text, row in zip(rows, found, strict=True):
+            _move(row, text, len(delimiter))
+        return found
+
+
+def _move(entities: list[Entity], words: Sequence[str], width: int) -> None:
+    """Converts positions in words joined by one space to positions in words joined by `width` characters."""
+    begins = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
+    for entity in entities:
+        entity["start"] += (bisect.bisect_right(begins, entity["start"]) - 1) * (width - 1)
+        entity["end"] += (bisect.bisect_right(begins, entity["end"] - 1) - 1) * (width - 1)
 
 
 def _name_unknown(found: list[list[Any]], texts: Any) -> None:

@@ -95,7 +95,7 @@ def test_datasets_and_streams_are_lazy(tiny):
 def test_pipeline(tiny, tagger_dir, tmp_path):
     model = tiny._options["model"]
     pipe = brim.pipeline("text-classification", model=model, device=-1, torch_dtype="float32", top_k=None, batch_size=8)
-    assert pipe("ada") == tiny("ada", top_k=None) and pipe("ada", top_k=1) == tiny("ada", top_k=1)
+    assert pipe("ada") == [tiny("ada", top_k=None)] and pipe("ada", top_k=1) == tiny("ada", top_k=1)
     assert pickle.loads(pickle.dumps(pipe))("ada") == pipe("ada")
     ner = brim.pipeline("ner", model=tagger_dir, dtype="float32")
     assert isinstance(ner, brim.Tagger) and "entity" in ner("ada lives in london")[0]
@@ -148,6 +148,10 @@ def test_tagger_inputs(ner):
     words = ["ada", "lives", "in", "london"]
     assert ner(words, is_split_into_words=True) == [ner("ada lives in london")]
     assert ner(np.array(words), is_split_into_words=True) == [ner("ada lives in london")]
+    for delimiter in ("", ", ", "_"):  # changes positions, not tokens
+        found, joined = ner([words], is_split_into_words=True, delimiter=delimiter, ignore_labels=[])[0], delimiter.join(words)
+        assert [e["word"] for e in found] == [e["word"] for e in ner("ada lives in london", ignore_labels=[])]
+        assert [joined[e["start"]:e["end"]].replace(delimiter, " ") if delimiter else e["word"] for e in found] == [e["word"] for e in found]
     assert ner("ada zanzibar", aggregation_strategy="none", ignore_labels=[])[1]["word"] == "zanzibar"
     assert ner([words, ["paris"]], is_split_into_words=True) == ner(["ada lives in london", "paris"])
     assert list(ner(iter(["ada lives", "paris"]))) == ner(["ada lives", "paris"])

@@ -4,6 +4,7 @@ installed. ACCEPTED lists the calls whose results differ, with the reason."""
 
 from __future__ import annotations
 
+import functools
 import json
 import warnings
 
@@ -32,6 +33,15 @@ ACCEPTED = {
     "classify: no texts": "an empty list gives an empty list; transformers fails",
     "classify: long": "texts beyond the model's length are truncated with a warning, not an error",
     "classify: long top_k": "texts beyond the model's length are truncated with a warning, not an error",
+    "token: stride none": "tokens of long texts need no groups; transformers requires them",
+    "token: stride short none": "tokens of long texts need no groups; transformers requires them",
+    **{f"token: stride {strategy}": "tokens of two windows are scored once; transformers compares their entities by length"
+       for strategy in ("simple", "first", "average", "max")},
+    "encode: no texts": "an empty list gives an array of no rows and the model's width",
+    "encode: pairs token_embeddings": "pairs have no vectors of tokens",
+    "encode: tokenize all keys": "without the keys of sentence-transformers' modules, such as modality",
+    "encode: None output, all keys": "without the keys of sentence-transformers' modules, such as modality",
+    "encode: None output of several": "vectors of tokens are not padded to the longest text of a batch",
 }
 
 
@@ -159,8 +169,7 @@ def token_calls():
         for delimiter in (", ", "_", ""):
             calls[f"words delimiter={delimiter!r} {strategy}"] = lambda p, s=strategy, d=delimiter: p(
                 words, is_split_into_words=True, delimiter=d, aggregation_strategy=s)
-        for stride in (0, 8):
-            calls[f"stride={stride} {strategy}"] = lambda p, s=strategy, n=stride: p(LONG.replace(" .", ""), stride=n, aggregation_strategy=s)
+        calls[f"stride {strategy}"] = lambda p, s=strategy: p(LONG.replace(" .", ""), stride=8, aggregation_strategy=s)
         calls[f"stride short {strategy}"] = lambda p, s=strategy: p(text, stride=4, aggregation_strategy=s)
     calls["stride beyond the length"] = lambda p: p(text, stride=500, aggregation_strategy="simple")
     calls["negative stride"] = lambda p: p(text, stride=-1, aggregation_strategy="simple")
@@ -273,8 +282,33 @@ def cross_calls():
     return calls
 
 
+BUILT = {  # arguments of constructors; those of ours in place of transformers' dtype
+    "classify": [{"top_k": None}, {"top_k": 2}, {"function_to_apply": "none"}, {"function_to_apply": "sigmoid", "top_k": None},
+                 {"truncation": True, "max_length": 8}, {"padding": True}, {"batch_size": 2}, {"device": -1}, {"num_workers": 0}],
+    "token": [*({"aggregation_strategy": s} for s in ("none", "simple", "first", "average", "max")), {"ignore_labels": []},
+              {"ignore_labels": ["PER"], "aggregation_strategy": "simple"}, {"batch_size": 2}],
+    "encode": [{"truncate_dim": 5}, {"prompts": {"query": "paris "}}, {"prompts": {"q": "paris "}, "default_prompt_name": "q"},
+               {"similarity_fn_name": "dot"}, {"similarity_fn_name": "euclidean"}],
+    "cross": [{"activation_fn": torch.nn.Sigmoid()}, {"activation_fn": torch.nn.Identity()}, {"max_length": 12}, {"device": "cpu"}]}
+
+
+def built_calls(kind):
+    """Calls of models whose constructors got these arguments."""
+    def made(options, call):
+        return lambda make: call(make(**options))
+    texts, long_pair = ["ada lives in london", "paris"], [("ada lives", LONG), ("ada", "paris")]
+    by_kind = {
+        "classify": {"one": lambda p: p("ada lives"), "list": lambda p: p([*texts, LONG[:90]]), "top_k": lambda p: p(texts, top_k=1)},
+        "token": {"one": lambda p: p(texts[0]), "list": lambda p: p(texts), "strategy": lambda p: p(texts[0], aggregation_strategy="first")},
+        "encode": {"list": lambda m: m.encode(texts), "query": lambda m: m.encode_query("ada"),
+                   "similarity": lambda m: m.similarity(m.encode(texts), m.encode(texts))},
+        "cross": {"list": lambda m: m.predict(long_pair), "rank": lambda m: m.rank("ada", texts)}}
+    return {f"{name} {options}": made(options, call) for options in BUILT[kind] for name, call in by_kind[kind].items()}
+
+
 OUTPUTS = ("token_embeddings", "sentence_embedding", "input_ids", "attention_mask")
 GROUPS = {"classify": classify_calls, "pair": pair_calls, "token": token_calls, "encode": encode_calls, "cross": cross_calls}
+GROUPS.update({f"built {kind}": lambda kind=kind: built_calls(kind) for kind in BUILT})
 CALLS = {f"{group}: {name}": call for group, made in GROUPS.items() for name, call in made().items()}
 
 
@@ -295,9 +329,12 @@ def models(tmp_path_factory):
     for group, name in (("classify", "bert_sequence"), ("pair", "bert_pair")):
         path = limited_model(name, folder / group)
         made[group] = (brim.Classifier(path, **options), transformers.pipeline("text-classification", model=path, device="cpu"))
-    path = limited_model("bert_token", folder / "token")
+    text_model, path = made["classify"][0]._options["model"], limited_model("bert_token", folder / "token")
     made["token"] = (brim.pipeline("ner", model=path, dtype="float32", device="cpu"),
                      transformers.pipeline("ner", model=path, device="cpu"))
+    for group, task, name in (("classify", "text-classification", text_model), ("token", "ner", path)):
+        made[f"built {group}"] = tuple(
+            functools.partial(library.pipeline, task, model=name, dtype="float32") for library in (brim, transformers))
     try:
         import sentence_transformers as peer
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -309,11 +346,14 @@ def models(tmp_path_factory):
                                       prompts={"query": "ada ", "document": "paris "})
     theirs.save(str(folder / "saved"))
     made["encode"] = (brim.Encoder(folder / "saved", **options), theirs)
+    made["built encode"] = (functools.partial(brim.Encoder, folder / "saved", **options),
+                            functools.partial(peer.SentenceTransformer, str(folder / "saved"), device="cpu"))
     path = limited_model("bert_pair", folder / "cross")
     torch.manual_seed(7)
     config = transformers.AutoConfig.from_pretrained(path, num_labels=1, id2label={0: "LABEL_0"}, initializer_range=0.2)
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(path)
     made["cross"] = (brim.CrossEncoder(path, **options), peer.CrossEncoder(path, device="cpu"))
+    made["built cross"] = (functools.partial(brim.CrossEncoder, path, precision="fp32"), functools.partial(peer.CrossEncoder, path))
     return made
 
 

@@ -145,6 +145,7 @@ CALL = {
     "a closed model": (Cancelled, lambda b: b.closed("a")),
     "a length beyond an int": (UsageError, lambda b: b.clf("a", max_length=2**63)),
     "a stride beyond an int": (UsageError, lambda b: b.ner("a", stride=2**31)),
+    "a stride of all tokens": (UsageError, lambda b: b.ner("a", stride=b.ner.max_length)),
     "a number as ignored labels": (UsageError, lambda b: b.ner("a", ignore_labels=5)),
     "labels of a tagger with labels": (UsageError, lambda b: b.ner("a", labels=["a"])),
     "a number as labels": (UsageError, lambda b: b.ner("a", labels=5)),
