@@ -265,6 +265,7 @@ std::unique_ptr<jobs::ScoreFile> open_file(const ScoreFlags& f, const Models& mo
                                            rows::RowReader& reader, jobs::ScoredRows& scored, bool is_shard) {
   rows::RowOutputOptions options;
   options.resume = f.resume;
+  options.notes_new_run = !is_shard && !f.engine.quiet;  // shards always resume
   options.checkpoint_seconds = f.checkpoint_seconds;
   options.stop = &stop_requested();
   const auto open = [&] {

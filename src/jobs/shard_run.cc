@@ -147,6 +147,7 @@ std::unique_ptr<ScoreFile> open_draft(const ShardPart& part, const rows::RunIden
                                       ScoredRows& scored, const std::atomic<bool>& stop) {
   rows::RowOutputOptions options;
   options.resume = part.resumable();
+  options.notes_new_run = false;
   options.stop = &stop;
   try {
     return std::make_unique<ScoreFile>(part.draft(), identity, options, reader, scored);
