@@ -15,6 +15,10 @@ class PlanVerb : public ProgramTest {
   }
 };
 
+TEST_F(PlanVerb, NamesTheFlagOfAMissingFile) {
+  refused(2, {"--serve none.yaml: cannot be read: No such file or directory"}, {"plan", "--serve", "none.yaml"});
+}
+
 TEST_F(PlanVerb, MemorySizeSufficesAsDescription) {
   const std::string output = must(plan({"--vram", "8GiB"}));
   EXPECT_NE(output.find("custom, 8.00 GiB"), std::string::npos) << output;
