@@ -210,6 +210,11 @@ code=0
 "$brim" serve --model default --model vader --check 2>"$work/log" && grep -q 'configuration is valid' "$work/log" && grep -q 'vader: vader on cpu, rules' "$work/log" || fail "--check: $(cat "$work/log")"
 "$brim" serve --config "$work/serve.yaml" --check --at "2026-11-23 10:00" 2>"$work/log" || true
 grep -q 'ladder sentiment at 2026-11-23 10:00 UTC: mood (default) instead of missing: ' "$work/log" && grep -q 'source wire: vader (source)' "$work/log" || fail "--at: $(cat "$work/log")"
+code=0; "$brim" serve --model vader --jobs-root "$work/none" --check 2>"$work/log" || code=$?
+[ $code -eq 2 ] && grep -q -- "--jobs-root $work/none: not a directory" "$work/log" || fail "--jobs-root of a missing directory: $code: $(cat "$work/log")"
+"$brim" serve --model default --release-device-after 10m --check 2>"$work/log" || fail "--release-device-after: $(cat "$work/log")"
+grep -q -- '--release-device-after has no effect, because default is never unloaded; set --keep-alive' "$work/log" || fail "--release-device-after without --keep-alive: $(cat "$work/log")"
+"$brim" serve --model default --release-device-after 10m --keep-alive 10m --check 2>"$work/log" && ! grep -q 'no effect' "$work/log" || fail "--release-device-after with --keep-alive: $(cat "$work/log")"
 code=0; "$brim" serve --model vader --at "2026-11-23 10:00" 2>"$work/log" || code=$?
 [ $code -eq 2 ] && grep -q -- '--check' "$work/log" || fail "--at without --check: $code"
 GPU_PROFILING_ENABLED=1 start --config "$work/serve.yaml"

@@ -113,7 +113,7 @@ def train(model: str | os.PathLike[str], train: Any, validation: Any = None, *, 
                     given += [(name, one) for one in files]
             figures = _brim.train(given, on_progress)
     except Error as error:
-        raise renamed(error, {}, names) from None
+        raise renamed(error, {"output": "output_dir"}, names) from None
     except KeyboardInterrupt:
         step = _last_checkpoint(folder)
         if step is None:

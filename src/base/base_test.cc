@@ -157,6 +157,10 @@ TEST(Units, ParsesCommonByteNotations) {
   EXPECT_EQ(nearest_name("lerning_rate", {"learning_rate", "seed"}), "learning_rate");
   EXPECT_EQ(nearest_name("zzz", {"learning_rate", "seed"}), "");
   EXPECT_EQ(nearest_name("1", {"a", "b"}), "");  // no letters in common
+  EXPECT_EQ(some_names({}), "");
+  EXPECT_EQ(some_names({"a", "b"}), "a, b");
+  EXPECT_EQ(some_names({"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+  EXPECT_EQ(some_names(std::vector<std::string>(961, "x")), "x, x, x, x, x, x, x, x, x, x, … (961 in total)");
   EXPECT_EQ(nearest_name("MODLE", {"MODE", "MODEL", "MODELS"}), "MODEL");
   EXPECT_EQ(nearest_name("vaderr", {"VADER"}), "VADER");
   EXPECT_EQ(nearest_name("memory_limits", {"memory_limit"}, 1), "memory_limit");

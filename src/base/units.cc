@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace brim {
@@ -159,6 +160,13 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
     }
   }
   return best;
+}
+
+std::string some_names(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 10;
+  const std::span shown(names.data(), std::min(kShown, names.size()));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     names.size() > kShown ? fmt::format(", … ({} in total)", names.size()) : "");
 }
 
 }  // namespace brim

@@ -23,7 +23,8 @@ std::string format_rate(double per_second);                      // "–" if unk
 // The known name closest to `typed` (edit distance, case ignored), for "did you mean". Empty if none is within
 // `most_edits` and a third of the word, for more than 4,096 known names, or if `typed` exceeds 160 bytes.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& known, size_t most_edits = SIZE_MAX);
-std::string lower_case(std::string_view text);           // ASCII only
-bool same_word(std::string_view a, std::string_view b);  // ignores the case of ASCII letters
+std::string some_names(const std::vector<std::string>& names);  // at most ten: "a, b, c", "a, …, j, … (961 in total)"
+std::string lower_case(std::string_view text);                  // ASCII only
+bool same_word(std::string_view a, std::string_view b);         // ignores the case of ASCII letters
 
 }  // namespace brim

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -496,7 +497,7 @@ std::vector<std::string> load_env_file(const std::string& path, const std::vecto
   std::ifstream in(path, std::ios::binary);
   std::error_code ec;
   if (!in.is_open() || std::filesystem::is_directory(path, ec))
-    fail(ErrorCode::usage, "--env-file {}: cannot be read", path);
+    fail(ErrorCode::usage, "--env-file {}: cannot be read: {}", path, std::strerror(in.is_open() ? EISDIR : errno));
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   const auto entries = parse_env_text(bytes, path);
   const KnownVariables known(flags);

@@ -126,7 +126,7 @@ std::string unknown_verb(const std::string& typed) {
 // Null if unknown; CLI11 would throw.
 const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    if (sub->get_name() == name) return sub;
+    if (sub->check_name(name)) return sub;  // also aliases
   return nullptr;
 }
 
@@ -141,7 +141,7 @@ std::vector<std::string> inner_verbs(const CLI::App& verb) {
 void require_inner_verb(const CLI::App& verb, const char* typed) {
   const auto names = inner_verbs(verb);
   if (names.empty() || verb.get_require_subcommand_min() == 0 ||
-      (typed != nullptr && (typed[0] == '-' || std::find(names.begin(), names.end(), typed) != names.end())))
+      (typed != nullptr && (typed[0] == '-' || find_verb(verb, typed) != nullptr)))
     return;
   if (typed == nullptr)
     fail(ErrorCode::usage, "brim {}: missing subcommand: {}", verb.get_name(), fmt::join(names, ", "));

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <vector>
@@ -95,7 +96,8 @@ int run_show(const std::string& name) {
   const auto source = hub::WeightSource::open(dir);
   check_params(*source, s, true);
   const auto tokenizer = text::Tokenizer::load(hub::tokenizer_dir(dir));
-  model::check_vocabulary(dir, s, tokenizer->vocab_size());
+  if (!hub::is_gliner(dir) || hub::load_gliner_config(dir).labels_encoder.empty())
+    model::check_vocabulary(dir, s, tokenizer->vocab_size());  // the markers of a bi-encoder may have no vectors
   fmt::print("{}\n", dir.string());
   fmt::print("  family       {} ({})\n", family_name(s.family), config.model_type);
   fmt::print("  head         {}\n", s.sequence_classes > 0 ? "sequence classification"
@@ -115,13 +117,20 @@ int run_show(const std::string& name) {
   return 0;
 }
 
+// Signals and full disks leave no incomplete directory.
+void prepare_export() {
+  stop_on_signals();
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
 int run_export(const ModelsFlags& f) {
   const auto precision = ops::precision_from_name(f.precision);
   if (!precision) fail(ErrorCode::usage, "--precision {}: use fp32, fp16, bf16 or int8", f.precision);
   if (hub::names_vader(f.model)) fail(ErrorCode::usage, "brim models export vader: VADER has no weights to export");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models export: --output is required (-o DIR)");
   const auto from = resolve_model(f.model, hub::model_search_path(hub::model_roots()));
-  const model::ExportReport report = model::export_model(from, f.output, *precision);
+  prepare_export();
+  const model::ExportReport report = model::export_model(from, f.output, *precision, {}, &stop_requested());
   print_stderr("{}: {}, {} of them int8, {}\n", f.output, format_count(report.tensors, "tensor"), report.quantized,
                format_bytes(report.bytes));
   return 0;
@@ -133,7 +142,8 @@ int run_merge(const ModelsFlags& f) {
   if (hub::names_vader(f.model)) fail(ErrorCode::usage, "brim models merge vader: VADER has no weights");
   if (f.output.empty()) fail(ErrorCode::usage, "brim models merge: --output is required (-o DIR)");
   const auto base = resolve_model(f.model, hub::model_search_path(hub::model_roots()));
-  const model::ExportReport report = model::export_model(base, f.output, *precision, f.adapter);
+  prepare_export();
+  const model::ExportReport report = model::export_model(base, f.output, *precision, f.adapter, &stop_requested());
   print_stderr("{}: {}, {} of them adapted, {}\n", f.output, format_count(report.tensors, "tensor"), report.adapted,
                format_bytes(report.bytes));
   return 0;

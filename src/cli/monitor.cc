@@ -235,7 +235,8 @@ int run_summary(const MonitorFlags& f) {
   std::ifstream log(f.summary, std::ios::binary);
   std::error_code ignored;
   if (!log.is_open() || std::filesystem::is_directory(f.summary, ignored))
-    fail(ErrorCode::bad_data, "--summary {}: cannot be read", f.summary);
+    fail(ErrorCode::bad_data, "--summary {}: cannot be read: {}", f.summary,
+         std::strerror(log.is_open() ? EISDIR : errno));
   monitor::LogSummary summary;
   summary.read(log);
   if (summary.samples() == 0)

@@ -171,7 +171,7 @@ int plan_serve(PlanFlags f) {
     fail(ErrorCode::usage, "--serve{}: cannot be combined with --model, --config or training",
          f.serve.empty() ? "" : " " + f.serve);
   serve::ServeConfig config = f.serve.empty() ? serve::config_from_env([](const char* name) { return env(name); })
-                                              : serve::read_serve_config(f.serve, serve_setting_names());
+                                              : serve::read_serve_config(f.serve, serve_setting_names(), "serve");
   serve::check_names(config);
   serve::share_bases(config);
   if (config.models.empty() && f.serve.empty())

@@ -84,6 +84,7 @@ std::unique_ptr<jobs::ScoreFile> open_file(const ScoreFlags& f, const jobs::Scor
                                            bool is_shard) {
   rows::RowOutputOptions options;
   options.resume = f.resume;
+  options.notes_new_run = !is_shard && !f.engine.quiet;  // shards always resume
   options.checkpoint_seconds = f.checkpoint_seconds;
   options.stop = &stop_requested();
   std::map<std::string, std::string> settings = f.output_settings();

@@ -81,6 +81,24 @@ void require_adapters_root(const ServeFlags& f, serve::ServeConfig& config) {
     if (model.path == path) model.share_base = true;
 }
 
+void require_jobs_root(const ServeFlags& f) {
+  std::error_code ignored;
+  if (!f.jobs_root.empty() && !std::filesystem::is_directory(f.jobs_root, ignored))
+    fail(ErrorCode::usage, "--jobs-root {}: not a directory", f.jobs_root);
+}
+
+// The device is released only while no model is on it.
+void warn_of_models_that_stay(const ServeFlags& f, const serve::ServeConfig& config) {
+  if (f.release_device_seconds < 0) return;
+  std::vector<std::string> stay = f.keep_alive < 0 ? f.embedding_models : std::vector<std::string>();
+  for (const serve::ModelEntry& model : config.models)
+    if (!hub::names_vader(model.path) && model.keep_alive_seconds.value_or(f.keep_alive) < 0)
+      stay.push_back(model.name);
+  if (!stay.empty())
+    log_warning("--release-device-after has no effect, because {} {} never unloaded; set --keep-alive",
+                fmt::join(stay, ", "), stay.size() == 1 ? "is" : "are");
+}
+
 // Models, ladders and queues from serve.yaml, from a news bot's .env, or from flags.
 serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   serve::ServeConfig config;
@@ -116,6 +134,8 @@ serve::ServeConfig configuration(ServeFlags& f, CLI::App& app) {
   serve::check_names(config);
   serve::share_bases(config);
   if (!f.adapters_root.empty()) require_adapters_root(f, config);
+  require_jobs_root(f);
+  warn_of_models_that_stay(f, config);
   return config;
 }
 

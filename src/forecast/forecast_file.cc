@@ -161,7 +161,7 @@ Forecaster read_forecasts(const std::string& path, const std::string& column, co
     const auto found = std::find_if(columns.begin(), columns.end(), [](const auto& c) { return !is_other_column(c); });
     if (found == columns.end())
       fail(ErrorCode::bad_data, Remedy{"set `alias` to the forecast column"},
-           "{}: line 1: no forecast column; columns: {}", path, fmt::join(columns, ", "));
+           "{}: line 1: no forecast column; columns: {}", path, some_names(columns));
     own = *found;
   }
   options.id_column.clear();  // these belong to the training data

@@ -152,8 +152,17 @@ bool is_adapter(const fs::path& dir) {
   return fs::exists(fs::symlink_status(dir / kAdapterConfig, ignored));
 }
 
+void require_float_weights(const WeightSource& base) {
+  for (const std::string& name : base.names()) {
+    if (base.require(name).dtype != tensor::DType::i8) continue;
+    fail(ErrorCode::bad_model, Remedy{"convert the model with `brim models export precision=fp32` and use the result"},
+         "{}: LoRA adapters cannot be added to int8 weights", base.where(name));
+  }
+}
+
 Adapter::Adapter(const fs::path& dir, const WeightSource& base) : dir_(dir), base_(base.where()) {
   if (!is_adapter(dir)) fail(ErrorCode::bad_model, "{}: no {}", dir.string(), kAdapterConfig);
+  require_float_weights(base);
   const json config = read_config(dir / kAdapterConfig);
   const ConfigKeys keys(config, (dir / kAdapterConfig).string());
   check_keys(config, keys);
@@ -208,9 +217,6 @@ void Adapter::add_pair(const std::string& module, const std::string& a, const We
     fail(ErrorCode::bad_model, "{}: {} has no module {}; the adapter belongs to another base model", source_->where(a),
          base_, io::quote_text(module));
   const StoredTensor& matrix = base.require(name);
-  if (matrix.dtype == tensor::DType::i8)
-    fail(ErrorCode::bad_model, Remedy{"use the model from which the int8 directory was exported"},
-         "{}: adapters cannot be added to int8 weights", base.where(name));
   if (matrix.shape != std::vector<int64_t>{up.shape[0], down.shape[1]})
     fail(ErrorCode::bad_model, "{}: is for a matrix of {}, {} has {}; the adapter belongs to another base model",
          source_->where(a), shape_text(std::vector<int64_t>{up.shape[0], down.shape[1]}), base_,

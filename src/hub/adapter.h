@@ -23,6 +23,8 @@ inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 inline constexpr const char* kAdapterPrefix = "base_model.model.";  // first part of all tensor names of PEFT
 
 bool is_adapter(const std::filesystem::path& dir);  // has an adapter_config.json
+// Throws bad_model if the base model has int8 weights.
+void require_float_weights(const WeightSource& base);
 
 class Adapter {
  public:

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
+#include "base/units.h"
 #include "hub/config_keys.h"
 #include "hub/foreign_model.h"
 #include "hub/gliner_config.h"
@@ -78,13 +79,15 @@ constexpr NearestFamily kNearest[] = {
     {"bert", "bert"},
     {"ernie", "bert"},
     {"layoutlm", "bert"},
-    {"", "modernbert (an encoder)"},  // decoders, models for images and sound
 };
 
 std::string nearest_to(std::string_view type) {
   for (const auto& [part, nearest] : kNearest)
     if (type.find(part) != std::string_view::npos) return nearest;
-  return "";
+  std::vector<std::string> known;
+  for (const FamilyTraits& traits : kFamilies) known.emplace_back(traits.model_type);
+  const std::string near = nearest_name(type, known, 1);   // a misspelt name
+  return near.empty() ? "modernbert (an encoder)" : near;  // decoders, models for images and sound
 }
 
 constexpr std::pair<const char*, HiddenAct> kActivations[] = {
@@ -432,8 +435,10 @@ HfConfig parse_hf_config(std::string_view text, const std::string& where) {
 HfConfig load_hf_config(const fs::path& dir) {
   if (is_gliner(dir) || is_labels_encoder(dir)) return load_gliner_encoder(dir);
   const fs::path path = dir / "config.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
+  std::error_code unknown;  // such as a missing permission for the directory
+  if (fs::status(path, unknown).type() == fs::file_type::none)
+    fail(ErrorCode::bad_model, "{}: cannot open: {}", path.string(), unknown.message());
+  if (!fs::exists(path, unknown)) {
     if (const std::string cause = foreign_model(dir); !cause.empty())
       fail(ErrorCode::bad_model, "{}: {}", dir.string(), cause);
     fail(ErrorCode::bad_model, "{}: no config.json; give a Hugging Face model directory", dir.string());

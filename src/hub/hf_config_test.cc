@@ -254,7 +254,7 @@ TEST(HfConfig, NamesTheNearestFamily) {
         std::pair("longformer", "the nearest is modernbert"), std::pair("xlm-roberta-xl", "the nearest is xlm-roberta"),
         std::pair("roberta-prelayernorm", "the nearest is roberta"), std::pair("mobilebert", "nearest is distilbert"),
         std::pair("megatron-bert", "the nearest is bert"), std::pair("eurobert", "mmBERT"),
-        std::pair("gpt2", "the nearest is modernbert")}) {
+        std::pair("gpt2", "the nearest is modernbert"), std::pair("brt", "the nearest is bert")}) {
     const std::string config = fmt::format(R"({{"model_type":"{}"}})", type);
     EXPECT_HAS(error_of(ErrorCode::bad_model, [&] { parse(config); }), nearest);
   }

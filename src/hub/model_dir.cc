@@ -193,7 +193,10 @@ fs::path resolve_or_download(const std::string& name, const ModelSearchPath& sea
                              const ModelDownload& download) {
   if (name.empty()) fail(ErrorCode::usage, "`model` is empty; give a name or a directory");
   if (is_dir(name)) return name;
-  std::error_code ignored;
+  std::error_code ignored, unknown;
+  (void)fs::status(name, unknown);
+  if (unknown == std::errc::permission_denied || unknown == std::errc::too_many_symbolic_link_levels)
+    fail(ErrorCode::usage, "`model={}`: {}", io::quote_text(name), unknown.message());
   const std::string extension = fs::path(name).extension().string();
   if (fs::is_regular_file(name, ignored) && (extension == ".gguf" || extension == ".onnx"))
     fail(ErrorCode::usage,

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/yaml_file.h"
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
 #include "base/error.h"
 
 namespace brim::io {
 
-YAML::Node load_yaml(const std::filesystem::path& path) {
+YAML::Node load_yaml(const std::filesystem::path& path, const char* setting) {
   YAML::Node root;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    fail(ErrorCode::usage, "`config={}`: is a directory; give a file", path.string());
+    fail(ErrorCode::usage, "`{}={}`: is a directory; give a file", setting, path.string());
+  std::ifstream file(path);
+  if (!file) fail(ErrorCode::usage, "`{}={}`: cannot be read: {}", setting, path.string(), std::strerror(errno));
   try {
-    root = YAML::LoadFile(path.string());
-  } catch (const YAML::BadFile&) {
-    fail(ErrorCode::usage, "`config={}`: cannot be read", path.string());
+    root = YAML::Load(file);
   } catch (const YAML::Exception& e) {
     const bool colons = e.msg == "illegal map value";
     fail(ErrorCode::usage, "{}:{}: {}", path.string(), e.mark.line + 1,

@@ -8,6 +8,7 @@
 namespace brim::io {
 
 // Throws usage, with file and line, if the file cannot be read or is not a mapping.
-YAML::Node load_yaml(const std::filesystem::path& path);
+// `setting` names the file in messages.
+YAML::Node load_yaml(const std::filesystem::path& path, const char* setting = "config");
 
 }  // namespace brim::io

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "io/json_text.h"
 #include "jobs/doctor.h"
 
 namespace brim::jobs {
@@ -63,7 +64,7 @@ Diagnosis diagnosis_from_json(const std::string& text) {
     }
     return d;
   } catch (const Json::exception& e) {
-    fail(ErrorCode::bad_data, "not a diagnosis: {}", e.what());
+    fail(ErrorCode::bad_data, "not a diagnosis: {}", io::json_reason(e.what()));
   }
 }
 

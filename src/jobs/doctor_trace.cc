@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,6 +17,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "engine/scorer_access.h"
+#include "io/json_text.h"
 
 namespace brim::jobs {
 namespace {
@@ -182,7 +185,7 @@ RunTrace parse_trace(const std::string& text, const std::string& name) {
   try {
     rest = json::parse(text, take);
   } catch (const json::exception& e) {
-    fail(ErrorCode::bad_data, "{}: not a trace: {}", name, e.what());
+    fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: {}", name, io::json_reason(e.what()));
   }
   if (!rest.is_object() || !rest.contains("traceEvents"))
     fail(ErrorCode::bad_data, kMakeTrace, "{}: not a trace: no traceEvents", name);
@@ -211,7 +214,7 @@ RunTrace read_trace(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored))
     fail(ErrorCode::usage, "{}: is a directory; give a trace file", path);
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::usage, "{}: cannot open", path);
+  if (!file) fail(ErrorCode::usage, "{}: cannot open: {}", path, std::strerror(errno));
   std::stringstream text;
   text << file.rdbuf();
   if (text.str().empty()) fail(ErrorCode::bad_data, kMakeTrace, "{}: is empty", path);

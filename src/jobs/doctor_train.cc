@@ -114,7 +114,7 @@ void describe_train_idle(Finding& f, const RunRecord& r, const TimelineSummary& 
       f.evidence =
           fmt::format("{}; {} took {} of the time{}", idle, format_count(s.saves, "save"), share_of_run(s.save, s),
                       f.idle_seconds > 1.1 * s.save ? ", most of the rest the report of the run" : "");
-      f.change = "save less often (a larger `save_steps` or `save_strategy=epoch`) or to a faster disk";
+      f.change = "save less often (`save_strategy=steps` and a larger `save_steps`) or to a faster disk";
       break;
     case Cause::sync:
       f.evidence = fmt::format("{}; the host read back or reported losses while the device queue was empty", idle);

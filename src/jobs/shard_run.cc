@@ -121,6 +121,7 @@ void score_part(const ShardJob& job, const rows::RowReaderOptions& reading, cons
                     recorded.is_yes("all-scores"));
   rows::RowOutputOptions output;
   output.resume = part.resumable();
+  output.notes_new_run = false;
   output.stop = &stop;
   const auto file = open_score_file(part.draft(), identity_of(job, inputs, opened), output, reader, scored, true);
   const BadRows bad_rows = bad_rows_of(recorded.text("on-error"));

@@ -17,6 +17,7 @@
 #include "io/atomic_file.h"
 #include "io/compress.h"
 #include "io/descriptor.h"
+#include "io/json_text.h"
 #include "io/sha256.h"
 #include "io/sync_directory.h"
 
@@ -400,7 +401,8 @@ std::optional<ShardJob> find_job(const fs::path& folder) {
   try {
     return job_of(folder, json::parse(read_file(path, ErrorCode::bad_data)));
   } catch (const json::exception& error) {
-    fail(ErrorCode::bad_data, Remedy{"use an empty folder"}, "{}: invalid job ({})", path.string(), error.what());
+    fail(ErrorCode::bad_data, Remedy{"use an empty folder"}, "{}: invalid job ({})", path.string(),
+         io::json_reason(error.what()));
   }
 }
 

@@ -16,6 +16,7 @@
 
 namespace brim::model {
 
+namespace fs = std::filesystem;
 using ops::Precision;
 using tensor::DType;
 
@@ -77,14 +78,34 @@ const char* torch_name(DType type) {
   return type == DType::f16 ? "float16" : type == DType::bf16 ? "bfloat16" : "float32";
 }
 
-void create_empty(const std::filesystem::path& dir) {
-  std::error_code ec;
-  if (std::filesystem::exists(dir, ec) &&
-      !(std::filesystem::is_directory(dir, ec) && std::filesystem::is_empty(dir, ec)))
-    fail(ErrorCode::cannot_write, "{}: already exists; choose another directory", dir.string());
-  std::filesystem::create_directories(dir, ec);
-  if (ec) fail(ErrorCode::cannot_write, "{}: {}", dir.string(), ec.message());
-}
+// A new or empty directory. What is written to it is removed unless keep() is called, so that a failed export can be
+// repeated.
+class OutputDirectory {
+ public:
+  explicit OutputDirectory(fs::path dir) : dir_(std::move(dir)) {
+    std::error_code ec;
+    existed_ = fs::exists(dir_, ec);
+    if (existed_ && !(fs::is_directory(dir_, ec) && fs::is_empty(dir_, ec)))
+      fail(ErrorCode::cannot_write, "{}: already exists; choose another directory", dir_.string());
+    fs::create_directories(dir_, ec);
+    if (ec) fail(ErrorCode::cannot_write, "{}: {}", dir_.string(), ec.message());
+  }
+  ~OutputDirectory() {
+    if (kept_) return;
+    std::error_code ec;
+    std::vector<fs::path> written;
+    for (const auto& entry : fs::directory_iterator(dir_, ec)) written.push_back(entry.path());
+    for (const fs::path& path : written) fs::remove_all(path, ec);
+    if (!existed_) fs::remove(dir_, ec);
+  }
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  const fs::path dir_;
+  bool existed_ = false, kept_ = false;
+};
 
 std::vector<hub::SafetensorsSpec> tensors_of(const hub::WeightSource& source, DType type,
                                              const std::set<std::string>& quantized, const hub::Adapter* adapter) {
@@ -141,8 +162,8 @@ float quantize_row(const float* row, int64_t n, int8_t* out) {
   return scale;
 }
 
-ExportReport export_model(const std::filesystem::path& from, const std::filesystem::path& to, Precision precision,
-                          const std::filesystem::path& adapter_dir) {
+ExportReport export_model(const fs::path& from, const fs::path& to, Precision precision, const fs::path& adapter_dir,
+                          const std::atomic<bool>* stop) {
   const DType type = stored_type(precision);
   hub::HfConfig config = hub::load_hf_config(from);
   const auto source = hub::WeightSource::open(from);
@@ -152,13 +173,14 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   hub::ConfigUpdate update;
   if (adapter != nullptr) config = adapter->config_with_head(config, &update);
   const ModelShape shape = shape_of(config, head_kind(config, source->names()));
-  create_empty(to);
+  OutputDirectory output(to);
   const bool int8 = precision == Precision::int8;
   const auto quantized = int8 ? quantized_names(shape) : std::set<std::string>();
   hub::SafetensorsWriter writer(to / "model.safetensors", tensors_of(*source, type, quantized, adapter));
   ExportReport report;
   if (adapter != nullptr) report.adapted = adapter->matrices();
   for (const auto& spec : writer.order()) {
+    if (stop != nullptr && *stop) fail(ErrorCode::interrupted, "interrupted");
     ++report.tensors;
     const std::string without = spec.name.substr(0, spec.name.size() - std::min<size_t>(6, spec.name.size()));
     const bool is_scale = ends_with(spec.name, kScaleSuffix) && quantized.count(without) > 0;
@@ -179,7 +201,8 @@ ExportReport export_model(const std::filesystem::path& from, const std::filesyst
   write_config(config, update, to);
   hub::copy_tokenizer_files(from, to);
   hub::copy_sentence_files(from, to);
-  report.bytes = static_cast<int64_t>(std::filesystem::file_size(to / "model.safetensors"));
+  report.bytes = static_cast<int64_t>(fs::file_size(to / "model.safetensors"));
+  output.keep();
   return report;
 }
 

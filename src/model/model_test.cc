@@ -126,6 +126,15 @@ TEST(Adapter, MergedModelsHaveTheLogitsOfPeft) {
   EXPECT_GE(tested, 6u);
 }
 
+TEST(Export, LeavesNoDirectoryWhenStopped) {
+  const TempDir dir;
+  const std::atomic<bool> stop{true};
+  EXPECT_HAS(error_of(ErrorCode::interrupted,
+                      [&] { export_model(kModels / "bert_sequence", dir / "out", Precision::fp32, {}, &stop); }),
+             "interrupted");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+}
+
 class Parity : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Parity, PackedLogitsMatchTransformers) {

@@ -85,6 +85,12 @@ std::optional<int64_t> peak_resident_bytes() {
   return bytes;
 }
 
+int64_t ResidentGrowth::peak_bytes() {
+  const std::optional<int64_t> peak = peak_resident_bytes();
+  const int64_t now = peak && peak > peak_before_ ? *peak : own_resident_bytes();
+  return largest_ = std::max(largest_, now - before_);
+}
+
 HostSampler::HostSampler(std::filesystem::path disk, std::filesystem::path proc)
     : disk_(std::move(disk)), proc_(std::move(proc)) {
   each_line(slurp(proc_ / "cpuinfo"), [&](std::string_view line) {

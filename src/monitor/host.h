@@ -77,4 +77,16 @@ class OtherProcesses {
 int64_t own_resident_bytes();
 std::optional<int64_t> peak_resident_bytes();
 
+// Largest growth of this process's resident memory since construction. If the process was larger before, only the
+// values at the calls of peak_bytes() are known.
+class ResidentGrowth {
+ public:
+  int64_t peak_bytes();
+
+ private:
+  const int64_t before_ = own_resident_bytes();
+  const std::optional<int64_t> peak_before_ = peak_resident_bytes();
+  int64_t largest_ = 0;
+};
+
 }  // namespace brim::monitor

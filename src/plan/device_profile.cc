@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "base/units.h"
 #include "device/cuda_info.h"
+#include "io/json_text.h"
 #include "memory/ledger.h"
 #include "plan/profile_json.h"
 
@@ -311,7 +312,7 @@ DeviceProfile profile_from_json(const std::string& text) {
   try {
     return profile_of_json(nlohmann::ordered_json::parse(text));
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorCode::bad_data, "not a device profile: {}", e.what());
+    fail(ErrorCode::bad_data, "not a device profile: {}", io::json_reason(e.what()));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/json_text.h"
 #include "plan/plan.h"
 #include "plan/profile_json.h"
 
@@ -139,7 +140,7 @@ Plan plan_from_json(std::string_view text) {
     p.why = j.at("why").get<std::vector<std::string>>();
     return p;
   } catch (const nlohmann::json::exception& e) {
-    fail(ErrorCode::bad_data, "not a plan: {}", e.what());
+    fail(ErrorCode::bad_data, "not a plan: {}", io::json_reason(e.what()));
   }
 }
 

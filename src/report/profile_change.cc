@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -103,7 +105,7 @@ std::string read_profile(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   std::error_code ignored;
   if (!in.is_open() || std::filesystem::is_directory(file, ignored))
-    fail(ErrorCode::bad_data, "{}: cannot be read", file.string());
+    fail(ErrorCode::bad_data, "{}: cannot be read: {}", file.string(), std::strerror(in.is_open() ? EISDIR : errno));
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   const ProfileJson profile = ProfileJson::parse(text, nullptr, false);
   const ProfileJson* results = member_of(profile, "results");

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "io/atomic_file.h"
+#include "io/json_text.h"
 #include "report/html.h"
 #include "report/plot.h"
 
@@ -238,7 +239,7 @@ std::string train_report_html(const std::string& record_json) {
   try {
     return draw(Json::parse(record_json));
   } catch (const Json::exception& e) {
-    fail(ErrorCode::bad_data, "invalid record of a training run: {}", e.what());
+    fail(ErrorCode::bad_data, "invalid record of a training run: {}", io::json_reason(e.what()));
   }
 }
 

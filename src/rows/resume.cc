@@ -203,7 +203,8 @@ void RowOutput::open_file() {
         part.string(), fmt::format("exists without {}, so it is not an output of brim", sidecar_.filename().string()));
   const bool has_rows = state && has_part && !is_before_first_row(*state);
   if (has_rows && options_.resume) return open_resumed(text_of(*state));
-  if (options_.resume) log_info("{}: nothing to resume, starting from the first row", path_.string());
+  if (options_.resume && options_.notes_new_run)
+    log_info("{}: nothing to resume, starting from the first row", path_.string());
   start_part(has_part, has_rows ? state->at("output_bytes").get<uint64_t>() : 0);
   if (has_rows) log_info("{}: starting over (`resume` continues the previous run)", path_.string());
 }

@@ -39,6 +39,7 @@ struct RunIdentity {
 
 struct RowOutputOptions {
   bool resume = false;
+  bool notes_new_run = true;  // log that there is nothing to resume
   // Work repeated after a kill, approximately; compressed output may repeat its last member. 0: as little as possible.
   double checkpoint_seconds = 2;
   const std::atomic<bool>* stop = nullptr;  // set by a signal: stop waiting for a full pipe

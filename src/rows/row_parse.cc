@@ -45,7 +45,7 @@ void RowReader::check_same_header() {
   for (const CsvField& field : header.fields) columns.emplace_back(csv_value(field, scratch_));
   if (columns != schema_.columns)
     fail(ErrorCode::bad_data, "{}: line {}: its columns ({}) differ from those of {} ({})", source_->name(), lines_,
-         fmt::join(columns, ", "), paths_[0], fmt::join(schema_.columns, ", "));
+         some_names(columns), paths_[0], some_names(schema_.columns));
 }
 
 // Excel's "sep=;" before the header: sets the delimiter, unless an option has set it.
@@ -150,12 +150,12 @@ size_t RowReader::column_index(const std::string& name, const char* setting) con
     if (schema_.format == RowFormat::jsonl && columns.empty()) return 0;  // no rows yet; columns are resolved later
     const std::string near = nearest_name(name, columns);
     fail(ErrorCode::usage, "{}: unknown column {}{}; columns: {}", source_->name(), name,
-         near.empty() ? "" : " (did you mean " + near + "?)", fmt::join(columns, ", "));
+         near.empty() ? "" : " (did you mean " + near + "?)", some_names(columns));
   }
   if (std::find(it + 1, columns.end(), name) != columns.end())
     fail(ErrorCode::usage,
          "{}: column {} appears more than once in the header ({}); rename one or choose another with {}",
-         source_->name(), name, fmt::join(columns, ", "), setting);
+         source_->name(), name, some_names(columns), setting);
   return static_cast<size_t>(it - columns.begin());
 }
 
@@ -225,7 +225,7 @@ void RowReader::choose_columns() {
     refuse_other_separator();
   } else {
     fail(ErrorCode::usage, "{}: cannot tell which column holds the text; set `text_column` to one of: {}",
-         source_->name(), fmt::join(columns, ", "));
+         source_->name(), some_names(columns));
   }
   schema_.text_index = column_index(text, "`text_column`");
   schema_.pair_column = options_.pair_column;

@@ -198,7 +198,7 @@ RowReader::RowReader(std::vector<std::string> paths, RowReaderOptions options)
     RowReader other(io::open_source(paths_[i]), look);
     if (!schema_.header.empty() && other.schema_.columns != schema_.columns)
       fail(ErrorCode::usage, "{}: its columns ({}) differ from those of {} ({}); score the files separately", paths_[i],
-           fmt::join(other.schema_.columns, ", "), paths_[0], fmt::join(schema_.columns, ", "));
+           some_names(other.schema_.columns), paths_[0], some_names(schema_.columns));
   }
 }
 

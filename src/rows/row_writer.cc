@@ -13,8 +13,6 @@
 namespace brim::rows {
 namespace {
 
-const std::string kPrefix = "predicted_";
-
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -119,10 +117,10 @@ RowWriter::RowWriter(const RowSchema& schema, RowWriterOptions options)
   raw_copy_ = delimited_in && options_.format != OutputFormat::jsonl && schema_.dialect.delimiter == delimiter_ &&
               (schema_.dialect.quotes || delimiter_ == '\t');
   std::string prefix;
-  while (any_of(our_names(prefix), schema_.columns)) prefix += kPrefix;
+  while (any_of(our_names(prefix), schema_.columns)) prefix += kResultPrefix;
   added_ = our_names(prefix);
   keys_ = json_keys(added_);
-  prefixed_keys_ = json_keys(our_names(prefix + kPrefix));
+  prefixed_keys_ = json_keys(our_names(prefix + kResultPrefix));
   for (const ResultColumns& columns : options_.results) score_keys_.push_back(json_keys(columns.score_names));
   column_keys_ = json_keys(made_unique(schema_.columns));
 }

@@ -20,6 +20,8 @@
 
 namespace brim::rows {
 
+inline const std::string kResultPrefix = "predicted_";
+
 enum class OutputFormat { csv, tsv, jsonl };
 const char* output_format_name(OutputFormat format);
 OutputFormat parse_output_format(std::string_view name);  // throws Error(usage) if unknown

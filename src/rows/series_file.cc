@@ -25,8 +25,6 @@ constexpr std::string_view kIdNames[] = {"unique_id", "item_id", "series_id", "i
 constexpr std::string_view kTimeNames[] = {"ds", "timestamp", "datetime", "date", "time"};
 constexpr std::string_view kTargetNames[] = {"y", "target", "value"};
 
-std::string joined_names(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
-
 }  // namespace
 
 SeriesLayout SeriesFileReader::read(const std::function<void()>& after_block) {
@@ -118,7 +116,7 @@ std::optional<size_t> SeriesFileReader::column_of(const std::string& wanted, std
     fail(ErrorCode::bad_data, Remedy{fmt::format("set `{}` to an existing column", setting)},
          "{}: line {}: unknown column {}{}; {}", source_.name(), std::max<int64_t>(header_line_, 1), wanted,
          near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
-         names_.empty() ? "the file has no header" : "columns: " + joined_names(names_));
+         names_.empty() ? "the file has no header" : "columns: " + some_names(names_));
   }
   for (const std::string_view name : usual)
     for (size_t i = 0; i < names_.size(); ++i)
@@ -218,7 +216,7 @@ void SeriesFileReader::choose_target() {
   if (left.size() != 1)
     fail(ErrorCode::bad_data, Remedy{"set `target_column`"},
          "{}: line {}: cannot tell which column holds the values; columns: {}", source_.name(),
-         std::max<int64_t>(header_line_, 1), joined_names(names_));
+         std::max<int64_t>(header_line_, 1), some_names(names_));
 }
 
 std::string SeriesFileReader::column_name(size_t column) const {
@@ -264,7 +262,7 @@ void SeriesFileReader::check_width(size_t columns) const {
 }
 
 std::string SeriesFileReader::unused_columns() const {
-  constexpr size_t kMost = 12;
+  constexpr size_t kMost = 10;
   if (layout_ != SeriesLayout::long_rows) return "";
   std::vector<std::string> unused;
   for (size_t i = 0; i < names_.size(); ++i)
@@ -272,14 +270,14 @@ std::string SeriesFileReader::unused_columns() const {
   if (unused.empty()) return "";
   const size_t more = unused.size() - std::min(unused.size(), kMost);
   unused.resize(unused.size() - more);
-  return fmt::format("columns not used: {}{}", joined_names(unused), more > 0 ? fmt::format(" and {} more", more) : "");
+  return fmt::format("columns not used: {}{}", some_names(unused), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 std::string SeriesFileReader::absent_columns() const {
   std::vector<std::string> absent;
   for (size_t c = 0; target_ && c < covariate_at_.size(); ++c)
     if (covariate_at_[c] == kAbsent) absent.push_back(options_.covariates[c].name);
-  return absent.empty() ? "" : fmt::format("{} has no column {}", source_.name(), joined_names(absent));
+  return absent.empty() ? "" : fmt::format("{} has no column {}", source_.name(), some_names(absent));
 }
 
 std::string SeriesFileReader::stem() const {

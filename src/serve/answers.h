@@ -43,6 +43,8 @@ nlohmann::json parse_body(std::string_view text);
 
 // Keys of a body that its route does not read, comma-separated. Empty for a body that is not an object.
 std::string ignored_keys(std::string_view route_path, const nlohmann::json& body);
+// Keys of a query string that are not in `known`, in the same form.
+std::string ignored_query_keys(std::string_view query, std::span<const std::string_view> known);
 std::string ignored_field(const std::string& keys);  // "X-Brim-Ignored: topk\r\n"; empty without keys
 
 std::vector<int32_t> token_ids(const nlohmann::json& list, const char* key);  // throws Refusal (422)

@@ -122,7 +122,7 @@ struct Call {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<HeldBody> held_body;     // while another thread is to parse it
   std::shared_ptr<nlohmann::json> parsed;  // body parsed by a helper
-  std::string ignored;                     // unknown keys of the body
+  std::string ignored;                     // unknown keys of the body or the query
 };
 
 // Calls of one I/O thread, which alone uses it. Exchange::tag is the slot plus one.

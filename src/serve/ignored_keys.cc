@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// X-Brim-Ignored: the keys of a JSON body that its route does not read.
+// X-Brim-Ignored: the keys of a JSON body or a query string that its route does not read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -106,6 +106,18 @@ std::string ignored_keys(std::string_view route_path, const nlohmann::json& body
     } else if (key == "items" && value.is_array()) {
       append_item_keys(ignored, value, route->path == kFlushPath);
     }
+  }
+  return ignored;
+}
+
+std::string ignored_query_keys(std::string_view query, std::span<const std::string_view> known) {
+  std::string ignored;
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view part = query.substr(0, end);
+    const std::string_view key = part.substr(0, std::min(part.find('='), part.size()));
+    if (!key.empty() && std::ranges::find(known, key) == known.end()) append_name(ignored, "", key);
+    query.remove_prefix(std::min(query.size(), end + 1));
   }
   return ignored;
 }

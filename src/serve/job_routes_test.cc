@@ -178,6 +178,15 @@ TEST_F(JobRoutesTest, RejectsInvalidJobs) {
   EXPECT_EQ(Json::parse(get("/jobs").body)["data"].size(), 1u);
 }
 
+TEST_F(JobRoutesTest, ReportsIgnoredQueryKeys) {
+  start(with_jobs());
+  RawAnswer made = send_file("format=txt&all_score=true&model=vader", "good\n");
+  ASSERT_EQ(made.status, 201) << made.body;
+  EXPECT_EQ(made.fields["x-brim-ignored"], "all_score");
+  EXPECT_FALSE(send_file("format=txt&all_scores=true", "good\n").fields.contains("x-brim-ignored"));
+  EXPECT_EQ(get("/jobs?limit=1&offset=2").fields["x-brim-ignored"], "offset");
+}
+
 TEST_F(JobRoutesTest, ReadsFilesBelowJobsRoot) {
   ServerOptions o = with_jobs();
   const std::string file = std::filesystem::canonical(temp_.path()) / "a.txt";

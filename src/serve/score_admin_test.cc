@@ -31,6 +31,13 @@ class ScoreRouteTest : public ServiceTest {
   }
 };
 
+TEST_F(ScoreRouteTest, ReportsIgnoredQueryKeys) {
+  start(rules());
+  EXPECT_EQ(score("format=txt&sourse=wire&path=a.csv&a%0d%0ab=1", "good\n").fields["x-brim-ignored"],
+            "sourse, path, a%0d%0ab");
+  EXPECT_FALSE(score("format=txt&source=wire&model=mood", "good\n").fields.contains("x-brim-ignored"));
+}
+
 TEST_F(ScoreRouteTest, ReturnsRowsWithScores) {
   start(rules());
   RawAnswer answer = score("format=csv&text_column=t", "id,t\n1,I love it\n2,\"I hate it, really\"\n");

@@ -334,7 +334,9 @@ std::string described(const char* kind, const Rules& rules) {
                                const std::vector<std::string>& names) {
   const std::string near = nearest_name(name, names);
   fail(ErrorCode::usage, "{}: unknown model {}{}", subject, name,
-       near.empty() ? "" : fmt::format("; did you mean {}?", near));
+       !near.empty()   ? fmt::format("; did you mean {}?", near)
+       : names.empty() ? "; add it under models"
+                       : fmt::format("; use one of {}, or add it under models", some_names(names)));
 }
 
 void check_rungs(const LadderRules& ladder, const ServeConfig& config) {
@@ -388,8 +390,8 @@ double read_seconds(std::string_view text) {
   return number * unit;
 }
 
-ServeConfig read_serve_config(const fs::path& path, const std::vector<std::string>& settings) {
-  const YAML::Node root = io::load_yaml(path);
+ServeConfig read_serve_config(const fs::path& path, const std::vector<std::string>& settings, const char* setting) {
+  const YAML::Node root = io::load_yaml(path, setting);
   std::vector<std::string> keys = settings;
   for (const char* section : {"models", "ladders", "queues", "allowed_host"}) keys.emplace_back(section);
   const ConfigBlock top(root, path, "serve", keys);

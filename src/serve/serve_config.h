@@ -42,8 +42,10 @@ struct ServeConfig {
   std::vector<std::string> allowed_hosts;
 };
 
-// `settings`: the plain keys that are allowed. Throws usage with file and line.
-ServeConfig read_serve_config(const std::filesystem::path& path, const std::vector<std::string>& settings);
+// `settings`: the plain keys that are allowed. Throws usage with file and line; `setting` names the
+// file if it cannot be read.
+ServeConfig read_serve_config(const std::filesystem::path& path, const std::vector<std::string>& settings,
+                              const char* setting = "config");
 
 // Builds a ladder and a queue, both named `sentiment`, from SENTIMENT_MODEL_NAME, FEATURE_ADAPTIVE_SENTIMENT,
 // SENTIMENT_MODEL_OPEN, SENTIMENT_MODEL_CLOSED, MARKET_STATUS_OVERRIDE and SENTIMENT_BATCH_SIZE; empty if none is set.

@@ -138,6 +138,8 @@ TEST(ServeConfig, RejectsWithLocationAndSuggestion) {
       {ladder + "schedule: {times: [{days: monday, rung: vader}]}}}\n", "mon-fri"},
       {ladder + "schedule: {times: [{from: 7, rung: vader}]}}}\n", "must be a time such as"},
       {ladder + "schedule: {times: [{from: \"07:00\"}]}}}\n", "missing key rung"},
+      {models + "ladders: {s: {rungs: [xyz]}}\n",
+       "unknown model xyz; use one of finbert, vader, or add it under models"},
       {models + "queues: {q: {model: vadr}}\n", "serve.yaml:2: queue q: unknown model vadr; did you mean vader?"},
       {models + "queues: {q: {model: vader, ladder: vader}}\n", "cannot be combined with `model`"},
       {models + "queues: {q: {flush_size: 0}}\n", "must be a whole number from 1 to 100,000"},

@@ -61,6 +61,11 @@ void JsonValue::fail(const std::string& why) const {
              shown(*value_), why);
 }
 
+std::string json_problem(std::string_view what) {
+  const size_t bracket = what.starts_with('[') ? what.find("] ") : std::string_view::npos;
+  return std::string(bracket == std::string_view::npos ? what : what.substr(bracket + 2));
+}
+
 nlohmann::json parse_json_file(const std::filesystem::path& file) {
   using nlohmann::json;
   const std::string text = read_file(file);
@@ -73,7 +78,8 @@ nlohmann::json parse_json_file(const std::filesystem::path& file) {
   try {
     return json::parse(text, watch);
   } catch (const json::exception& error) {
-    brim::fail(ErrorCode::bad_model, "{}: not valid JSON ({}); download the file again", file.string(), error.what());
+    brim::fail(ErrorCode::bad_model, Remedy{"download the file again"}, "{}: not valid JSON: {}", file.string(),
+               json_problem(error.what()));
   }
 }
 

@@ -52,6 +52,8 @@ class JsonValue {
   std::string place_;
 };
 
+std::string json_problem(std::string_view what);  // message of a nlohmann exception without its number
+
 // Parses a whole file; a syntax error names the file, the byte and the expected token.
 nlohmann::json parse_json_file(const std::filesystem::path& file);
 

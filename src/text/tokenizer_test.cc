@@ -201,7 +201,7 @@ TEST_F(TokenizerLoad, RejectsInvalidConfigurations) {
   write("tokenizer_config.json", Json{{"added_tokens_decoder", {{"x", {{"content", "y"}}}}}});
   expect_load_error({"added_tokens_decoder", "x"});
   write("tokenizer_config.json", std::string("[1,"));
-  expect_load_error({"tokenizer_config.json", "not valid JSON"});
+  expect_load_error({"tokenizer_config.json: not valid JSON: parse error", "download the file again"});
   // Messages print values, so excessive depth must be rejected before a value exists.
   constexpr size_t kDeep = 1'000'000;
   write("tokenizer_config.json", "{\"do_lower_case\":" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}");
@@ -304,7 +304,7 @@ TEST_F(TokenizerLoad, RejectsInvalidTokenizerJson) {
     write("tokenizer.json", changed);
   };
   write("tokenizer.json", std::string("{\"version\": \"1.0\", \"model\": {"));
-  expect_load_error({"tokenizer.json", "byte", "not valid JSON"});
+  expect_load_error({"tokenizer.json: not valid JSON at byte 32: parse error", "download the file again"});
   write("tokenizer.json", Json::object());
   expect_load_error({"tokenizer.json", "model", "missing"});
   with("/model/type", "Markov");

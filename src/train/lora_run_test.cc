@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "model/export.h"
 #include "model/golden_lora.h"
 #include "model/weights.h"
 #include "train/golden_losses.h"
@@ -175,6 +176,20 @@ TEST(LoraRun, DoesNotRemoveTheCheckpointItContinues) {
   EXPECT_TRUE(fs::exists(t.out() / "checkpoint-6"));
 }
 
+TEST(LoraRun, RefusesInt8WeightsBeforeTraining) {
+  LoraJob t;
+  model::export_model(t.settings.model, t.dir / "int8", ops::Precision::int8);
+  t.settings.model = (t.dir / "int8").string();
+  EXPECT_HAS(
+      error_of(ErrorCode::bad_model, [&] { t.run(); }),
+      "LoRA adapters cannot be added to int8 weights; convert the model with `brim models export precision=fp32`");
+  EXPECT_FALSE(fs::exists(t.out()));
+  t.settings.lora_r = 0;
+  t.settings.lora_alpha.reset();
+  t.settings.max_steps = 1;
+  EXPECT_EQ(t.run().steps, 1) << "without LoRA, the weights are trained in fp32";
+}
+
 TEST(LoraRun, TrainsTagsAndBothHeads) {
   LoraJob t("bert_token");
   put_file(t.dir / "train.conll", TinyJob::conll(48, 1));
@@ -319,7 +334,7 @@ TEST(LoraRun, DoesNotResumeWithOtherSettings) {
     other.lora_r = 8;
     const std::string refusal = error_of(ErrorCode::usage, [&] { train(other, {}); });
     EXPECT_HAS(refusal, "\n  lora_r: was \"4\", now \"8\"");
-    EXPECT_HAS(refusal, "with `adapter=" + (t.out() / "checkpoint-6").string() + " output=NEW` instead of");
+    EXPECT_HAS(refusal, "with `adapter=" + (t.out() / "checkpoint-6").string() + "` and `output=NEW` instead of");
     other = s;
     other.lora_targets = {"query"};
     EXPECT_HAS(error_of(ErrorCode::usage, [&] { train(other, {}); }), "\n  lora_targets: was unknown, now \"query\"");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "monitor/host.h"
+#include "train/loop.h"
 
 namespace brim::train {
 
@@ -19,6 +20,7 @@ struct RunTime {
 std::string to_text(const RunTime& time);  // "12 s: steps 6.4 s (52 %), evaluation 3.5 s (28 %), saving 2.5 s (20 %)"
 
 // `threads`: compute threads on the CPU, 0 on a GPU.
-std::string limited_by(const RunTime& time, int threads, const monitor::OtherProcesses::Load& others);
+std::string limited_by(const RunTime& time, int threads, const monitor::OtherProcesses::Load& others,
+                       const Cadence& cadence);
 
 }  // namespace brim::train

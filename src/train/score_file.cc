@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "rows/labels.h"
 #include "rows/row_reader.h"
+#include "rows/row_writer.h"
 #include "train/dataset.h"
 #include "train/teachers.h"
 
@@ -31,13 +32,41 @@ rows::RowReaderOptions score_file_options(const TrainSettings& s) {
        some_of(labels));
 }
 
+// Columns of the labels' scores: those with the longest prefix, because the others were in the file that was scored.
+std::vector<std::string> score_columns(const std::string& path, const std::vector<std::string>& columns,
+                                       const std::vector<std::string>& labels) {
+  const auto has = [&](const std::string& name) {
+    return std::find(columns.begin(), columns.end(), name) != columns.end();
+  };
+  size_t longest = 0;
+  for (const std::string& column : columns) longest = std::max(longest, column.size());
+  std::vector<std::string> found;
+  for (std::string prefix; prefix.size() <= longest; prefix += rows::kResultPrefix) {
+    std::vector<std::string> names = labels;
+    for (std::string& name : names) name.insert(0, prefix);
+    if (std::all_of(names.begin(), names.end(), has)) found = names;
+  }
+  if (!found.empty()) return found;
+  const auto missing = std::find_if_not(labels.begin(), labels.end(), has);
+  fail_without_column(path, missing == labels.end() ? "" : *missing, columns, labels);
+}
+
+// The object with the labels' numbers: the results of the row, or the row itself if it has none.
+const nlohmann::json& scores_of(const nlohmann::json& row) {
+  const nlohmann::json* scores = &row;
+  for (std::string name = "scores";; name.insert(0, rows::kResultPrefix)) {
+    const auto nested = row.find(name);
+    if (nested != row.end() && nested->is_object()) scores = &*nested;
+    if (nested == row.end() && name != "scores") return *scores;
+  }
+}
+
 // Reads the labels' numbers of one JSON object.
 void read_json_scores(std::string_view record, const std::string& where, const std::vector<std::string>& labels,
                       std::vector<double>& values) {
   const auto row = nlohmann::json::parse(record, nullptr, false);
   if (!row.is_object()) fail(ErrorCode::bad_data, "{}: not a JSON object", where);
-  const auto nested = row.find("scores");
-  const nlohmann::json& scores = nested != row.end() && nested->is_object() ? *nested : row;
+  const nlohmann::json& scores = scores_of(row);
   for (const std::string& label : labels) {
     const auto found = scores.find(label);
     if (found == scores.end()) {
@@ -76,12 +105,7 @@ void read_score_file(const TrainSettings& s, const std::string& path, const std:
   const bool json = schema.format == rows::RowFormat::jsonl;
   if (schema.format == rows::RowFormat::txt)
     fail(ErrorCode::usage, "{}: a file of scores must be csv, tsv or jsonl", path);
-  if (!json) {
-    for (const std::string& label : labels)
-      if (std::find(schema.columns.begin(), schema.columns.end(), label) == schema.columns.end())
-        fail_without_column(path, label, schema.columns, labels);
-    options.label_columns = labels;
-  }
+  if (!json) options.label_columns = score_columns(path, schema.columns, labels);
   rows::RowReader reader({path}, options);
   rows::RowChunk chunk;
   std::vector<double> values;

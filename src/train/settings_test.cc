@@ -402,6 +402,10 @@ TEST(Trainer, RejectsIncompatibleSettingsBeforeTraining) {
              "empty.conll: no rows");
   EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.validation_files = {(t.dir / "empty.csv").string()}; }),
              "empty.csv: no rows");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.train_files = {conll}; }),
+             "train.conll: the data has tags, but the model " + t.settings.model +
+                 " has a classifier (negative, neutral, positive); set `ignore_mismatched_head=true`");
+  EXPECT_HAS(refused(ErrorCode::bad_data, [&](auto& s) { s.model = (t.dir / "tagger").string(); }), " has a tagger (");
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.max_length = 2; }), "max_length 2: must be above");
   EXPECT_HAS(refused(ErrorCode::usage, [](auto& s) { s.format = "xml"; }), "conll");
   std::string many = "text,label\n";

@@ -147,6 +147,7 @@ void open_model(TaskSpec& spec) {
   if (spec.device->kind() == device::DeviceKind::cpu) spec.threads = s.threads > 0 ? s.threads : hardware_threads();
   spec.config = hub::load_hf_config(spec.model_dir);
   const auto source = hub::WeightSource::open(spec.model_dir);
+  if (s.lora()) hub::require_float_weights(*source);
   spec.adapter = open_adapter(spec.settings, *source);
   if (spec.adapter) describe_adapted(spec);
   spec.head = head_kind(spec.config, source->names());
@@ -172,6 +173,17 @@ void settle_number(TaskSpec& spec) {
   spec.shape.regression = true;
 }
 
+// A head of the other task is not replaced without consent; its tensors may have the names of the new one's.
+void refuse_other_head(const TaskSpec& spec) {
+  const bool tagger = spec.head == HeadKind::token;
+  const bool fits =
+      spec.head == HeadKind::encoder || spec.task == TrainTask::multi || tagger == (spec.task == TrainTask::token);
+  if (fits || spec.settings.ignore_mismatched_head) return;
+  fail(ErrorCode::bad_data, Remedy{"set `ignore_mismatched_head=true` to start a new head"},
+       "{}: the data has {}, but the model {} has a {} ({})", spec.settings.train_files[0], tagger ? "labels" : "tags",
+       spec.model_dir.string(), tagger ? "tagger" : "classifier", some_of(spec.config.id2label));
+}
+
 // Labels of the heads and their sizes in the shape.
 void settle_heads(TaskSpec& spec, const Say& say) {
   const TrainSettings& s = spec.settings;
@@ -194,6 +206,7 @@ void settle_heads(TaskSpec& spec, const Say& say) {
     spec.labels.token = settle_labels(spec, data.token, tagger, "tag");
     spec.shape.token_classes = static_cast<int64_t>(spec.labels.token.size());
   }
+  refuse_other_head(spec);
 }
 
 // Dropout, frozen parameters and a student's layers.

@@ -385,8 +385,14 @@ TEST(Teachers, ReadsScoresFromFiles) {
   put_file(t.dir / "flat.jsonl",
            "{\"text\":\"w7\",\"positive\":0.3,\"negative\":0.1,\"neutral\":0.6}\n"
            "{\"text\":\"w5 w6\",\"positive\":0.25,\"negative\":0.5,\"neutral\":0.25}\n");
+  put_file(t.dir / "prefixed.csv",  // scored from a file with the columns label and positive
+           "text,label,positive,predicted_label,predicted_score,predicted_positive,predicted_negative,"
+           "predicted_neutral\nw7,a,1,neutral,0.6,0.3,0.1,0.6\nw5 w6,b,0,negative,0.5,0.25,0.5,0.25\n");
+  put_file(t.dir / "prefixed.jsonl",
+           "{\"text\":\"w7\",\"scores\":{},\"predicted_scores\":{\"positive\":0.3,\"negative\":0.1,\"neutral\":0.6}}\n"
+           "{\"text\":\"w5 w6\",\"predicted_scores\":{\"positive\":0.25,\"negative\":0.5,\"neutral\":0.25}}\n");
   const std::vector<float> want = {0.5f, 0.25f, 0.25f, 0.1f, 0.6f, 0.3f, 0.5f, 0.25f, 0.25f};
-  for (const char* file : {"scores.csv", "nested.jsonl", "flat.jsonl"}) {
+  for (const char* file : {"scores.csv", "nested.jsonl", "flat.jsonl", "prefixed.csv", "prefixed.jsonl"}) {
     s.teachers = {(t.dir / file).string()};
     const TrainJob job = open_train_job(s, {silent});
     ASSERT_EQ(job.soft.logits.size(), want.size());

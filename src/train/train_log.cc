@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "base/utf8.h"
 #include "ops/loss.h"
@@ -29,7 +30,8 @@ std::string text_of(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// Log lines are written immediately, so a crash loses no line that was displayed.
+// Log lines are written immediately, so a crash loses no line that was displayed. Lines that cannot be written, as on a
+// full disk, do not end the training: they are written with the next line.
 class LineFile {
  public:
   explicit LineFile(const std::filesystem::path& path)
@@ -40,17 +42,29 @@ class LineFile {
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
   void put(const std::string& text) {
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t n = ::write(fd_, text.data() + at, text.size() - at);
+    unwritten_ += text;
+    const off_t end = ::lseek(fd_, 0, SEEK_CUR);
+    for (size_t at = 0; at < unwritten_.size();) {
+      const ssize_t n = ::write(fd_, unwritten_.data() + at, unwritten_.size() - at);
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail(ErrorCode::cannot_write, "{}: {}", path_.string(), std::strerror(errno));
+      if (n <= 0) return fail_to_write(errno, end);
       at += static_cast<size_t>(n);
     }
+    unwritten_.clear();
   }
 
  private:
+  // Removes the part of a line that was written.
+  void fail_to_write(int error, off_t end) {
+    if (!warned_) log_warning("{}: {}; training continues without its log", path_.string(), std::strerror(error));
+    warned_ = true;
+    if (::ftruncate(fd_, end) == 0) (void)::lseek(fd_, end, SEEK_SET);
+  }
+
   std::filesystem::path path_;
   int fd_;
+  std::string unwritten_;
+  bool warned_ = false;
 };
 
 std::string one_line(std::string text) {
@@ -184,7 +198,12 @@ void TrainLog::add(const LogRow& row) {
     LogRow scalars;
     for (const auto& [name, value] : row)
       if (name != "step") scalars.emplace_back(tag_of(name), value);
-    log_->events->add(static_cast<int64_t>(row.at(0).second), scalars);
+    try {
+      log_->events->add(static_cast<int64_t>(row.at(0).second), scalars);
+    } catch (const Error& e) {
+      log_warning("{}; training continues without TensorBoard events", e.what());
+      log_->events.reset();
+    }
   }
   log_->history.push_back(std::move(j));
 }

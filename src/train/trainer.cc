@@ -9,6 +9,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/timeline.h"
 #include "base/token.h"
 #include "base/units.h"
@@ -56,10 +57,11 @@ Cadence cadence_of(const TrainSettings& s) { return {s.eval_strategy, s.save_str
 // Text fine-tuning: packs micro-batches ahead of the device, handles loss scale, best model and run record.
 class TextProgram final : public TrainProgram {
  public:
-  TextProgram(TrainJob& job, const TrainCallbacks& callbacks)
+  TextProgram(TrainJob& job, const TrainCallbacks& callbacks, monitor::ResidentGrowth& growth)
       : job_(job),
         s_(job.settings),
         callbacks_(callbacks),
+        growth_(growth),
         schedule_(job.settings, job.train_set),
         session_(std::make_unique<TrainSession>(job)),
         queue_(3),
@@ -165,7 +167,7 @@ class TextProgram final : public TrainProgram {
       const bool adapter = hub::is_adapter(checkpoint->dir);
       fail(ErrorCode::usage,
            "{0}: settings or data have changed, so this run cannot be resumed; start a new run from the checkpoint "
-           "with `{1}={0} output=NEW`{2}{3}",
+           "with `{1}={0}` and `output=NEW`{2}{3}",
            checkpoint->dir.string(), adapter ? "adapter" : "model",
            adapter ? " instead of the other LoRA settings" : "", checkpoint->differs);
     }
@@ -333,7 +335,14 @@ class TextProgram final : public TrainProgram {
   void pauses() override {
     if (device::DeviceSpans* spans = session_->spans()) spans->set_clock();
   }
-  void resumes() override { report_record(); }
+  void resumes() override {
+    try {
+      report_record();
+    } catch (const Error& e) {  // the report is written again at the end
+      if (e.code() != ErrorCode::cannot_write) throw;
+      if (!std::exchange(report_failed_, true)) log_warning("{}; training continues", e.what());
+    }
+  }
   void save() override { checkpoint(); }
 
   void read_step() override {
@@ -383,9 +392,11 @@ class TextProgram final : public TrainProgram {
   }
 
   // Planned memory that this run has allocated, on a GPU including the context. On the CPU it is the whole process,
-  // because the limit covers it, although texts, tokens and the program itself are not in the plan.
+  // because the limit covers it, although texts, tokens and the program itself are not in the plan. In a process of
+  // another program, such as Python, the memory that it had before does not count.
   int64_t counted_bytes() const {
-    if (job_.device->kind() == DeviceKind::cpu) return monitor::peak_resident_bytes().value_or(0);
+    if (job_.device->kind() == DeviceKind::cpu)
+      return plan::shares_process() ? growth_.peak_bytes() : monitor::peak_resident_bytes().value_or(0);
     return job_.device->allocated_bytes() + job_.plan.bytes[memory::Tag::context];
   }
 
@@ -524,7 +535,7 @@ class TextProgram final : public TrainProgram {
     outcome_.time.teacher = job_.soft.seconds;
     outcome_.others = others_->load();
     const bool on_card = job_.device->kind() == DeviceKind::cuda;
-    outcome_.held_back_by = limited_by(outcome_.time, on_card ? 0 : job_.threads, outcome_.others);
+    outcome_.held_back_by = limited_by(outcome_.time, on_card ? 0 : job_.threads, outcome_.others, cadence_of(s_));
   }
 
   void say(const std::string& line) {
@@ -534,6 +545,7 @@ class TextProgram final : public TrainProgram {
   TrainJob& job_;
   const TrainSettings& s_;
   const TrainCallbacks& callbacks_;
+  monitor::ResidentGrowth& growth_;
   StepSchedule schedule_;
   std::unique_ptr<TrainSession> session_;
   std::vector<std::string> opening_;  // lines for display about the opened job
@@ -545,6 +557,7 @@ class TextProgram final : public TrainProgram {
   TrainLog record_;
   std::unique_ptr<StepReporter> reporter_;
   double busy_seconds_ = 0, wait_seconds_ = 0;
+  bool report_failed_ = false;
   double seconds_before_ = 0;  // training time before the checkpoint this run resumed from
   std::optional<monitor::OtherProcesses> others_;
   TrainLoop loop_;
@@ -564,8 +577,9 @@ void check_output_dir(const TrainSettings& s) {
 
 TrainOutcome train(const TrainSettings& settings, const TrainCallbacks& callbacks) {
   check_output_dir(settings);
+  monitor::ResidentGrowth growth;  // before the data and the model are read
   TrainJob job = open_train_job(settings, {callbacks.say, callbacks.progress, callbacks.stop});
-  return TextProgram(job, callbacks).run();
+  return TextProgram(job, callbacks, growth).run();
 }
 
 }  // namespace brim::train

@@ -4,17 +4,21 @@
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/timeline.h"
 #include "memory/ledger.h"
 #include "model/weights.h"
 #include "monitor/live.h"
+#include "plan/card_measure.h"
 #include "train/job.h"
 #include "train/micro_batch.h"
 #include "train/tiny_job.h"
@@ -261,6 +265,67 @@ TEST(Trainer, NonFiniteLossStopsAndSavesTheBatch) {
   EXPECT_EQ(batch["rows"].size(), 8u);
   EXPECT_HAS(batch["rows"][0]["from"].get<std::string>(), "train.csv:");
   EXPECT_FALSE(batch["rows"][0]["ids"].empty());
+}
+
+// All writes to /dev/full fail with "No space left on device".
+TEST(Trainer, UnwritableLogsDoNotEndTheTraining) {
+  TinyJob t;
+  t.settings.overwrite_output_dir = true;
+  t.settings.report_to = {"tensorboard"};
+  fs::create_directories(t.out());
+  fs::create_symlink("/dev/full", t.out() / "train_log.jsonl");
+  std::vector<std::string> warnings;
+  const LogSink before = set_log_sink([&](LogLevel level, std::string_view message) {
+    if (level == LogLevel::warning) warnings.emplace_back(message);
+  });
+  TrainCallbacks callbacks;
+  int reports = 0;
+  callbacks.record = [&](const std::string&) {
+    if (++reports < 2) fail(ErrorCode::cannot_write, "report.html: No space left on device");
+  };
+  const TrainOutcome o = train(t.settings, callbacks);
+  set_log_sink(before);
+  EXPECT_EQ(o.steps, 12);
+  EXPECT_TRUE(fs::exists(t.out() / "model.safetensors"));
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_HAS(warnings[0], "train_log.jsonl: No space left on device; training continues without its log");
+  EXPECT_HAS(warnings[1], "report.html: No space left on device; training continues");
+  EXPECT_EQ(json_of(t.out() / "trainer_state.json")["log_history"].size(), 14u);
+}
+
+// The log continues once there is space again, without gaps or partial lines.
+TEST(Trainer, WritesLogLinesThatFailedLater) {
+  TinyJob t;
+  t.settings.load_best_model_at_end = false;
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const LogSink before = set_log_sink({});
+  TrainCallbacks callbacks;
+  callbacks.say = [&](const std::string& line) {
+    rlimit limit = old;
+    if (line.starts_with("step 2 ")) limit.rlim_cur = fs::file_size(t.out() / "train_log.jsonl") + 20;
+    if (line.starts_with("step 2 ") || line.starts_with("step 10 ")) ::setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  train(t.settings, callbacks);
+  set_log_sink(before);
+  std::signal(SIGXFSZ, handler);
+  std::istringstream log(get_file(t.out() / "train_log.jsonl"));
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+  EXPECT_EQ(lines, 14);
+}
+
+// As in Python: the memory of the process before the run is not the run's.
+TEST(Trainer, CountsOnlyItsOwnMemoryInOtherPrograms) {
+  TinyJob t;
+  const std::vector<char> ballast(size_t{256} << 20, 'x');
+  plan::set_library("/proc/self/exe");
+  const int64_t held = t.run().held_bytes;
+  plan::set_library({});
+  EXPECT_GT(held, 0);
+  EXPECT_LT(held, static_cast<int64_t>(ballast.size()));
+  EXPECT_EQ(ballast[ballast.size() / 2], 'x');
 }
 
 TEST(Trainer, StopWritesACheckpointFirst) {

@@ -471,6 +471,10 @@ TEST_F(BadInput, NamesSettingsAsFlagsOfTheSubcommand) {
   put("trace.json", "{}");
   refused(3, {"create one with `brim score --trace FILE` or `brim train --trace FILE`"},
           {"doctor", "--run", "trace.json"});
+  put("trace.json", "{\"traceEvents\": [");
+  EXPECT_EQ(
+      refused(3, {"trace.json: not a trace: syntax error"}, {"doctor", "--run", "trace.json"}).err.find("json.ex"),
+      std::string::npos);
   put("tags.conll", "London B-LOC\nis O\n\n");
   refused(2, {"`brim train --task ner` to train on it", "(--format txt scores"}, tiny({"tags.conll"}));
 }
@@ -482,6 +486,8 @@ TEST_F(BadInput, PrintsHelp) {
   EXPECT_NE(must({"score", "--help"}).find("--on-error"), std::string::npos);
   EXPECT_NE(must({"help", "models", "export"}).find("Usage: brim models export [flags] model"), std::string::npos);
   EXPECT_EQ(must({"help", "help"}), must({"help"}));
+  EXPECT_EQ(must({"help", "forecast", "backtest"}), must({"help", "forecast", "roll"}));
+  EXPECT_EQ(must({"forecast", "backtest", "--help"}), must({"forecast", "roll", "--help"}));
   EXPECT_NE(must({"help", "--man"}).find("\\fBbrim\\-score\\fR(1)"), std::string::npos);
   EXPECT_NE(must({"help", "--man", "score"}).find("\\fB\\-\\-shard\\fR \\fII/N\\fR"), std::string::npos);
   EXPECT_NE(must({"help", "--man", "models"}).find(".SS brim models export"), std::string::npos);

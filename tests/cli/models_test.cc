@@ -32,6 +32,11 @@ TEST_F(Models, MissingModelSuggestsDownload) {
   refused(2, {"no weights"}, {"models", "export", "vader", "-o", "out"});
   refused(2, {"directory not found"}, {"score", "--model", "./nothere"}, {.input = "a\n"});
   refused(2, {"is a file"}, {"score", "--model", "tiny/config.json"}, {.input = "a\n"});
+  fs::create_symlink("loop", folder_ / "loop");  // fails like a directory without permission, also for root
+  refused(2, {"--model 'loop': Too many levels of symbolic links"}, {"score", "--model", "loop"}, {.input = "a\n"});
+  fs::remove(folder_ / "tiny/config.json");
+  fs::create_symlink("config.json", folder_ / "tiny/config.json");
+  bad_model("tiny", {"tiny/config.json: cannot open: Too many levels of symbolic links"});
 }
 
 TEST_F(Models, FindsModelsInSearchPath) {
@@ -48,6 +53,16 @@ TEST_F(Models, FindsModelsInSearchPath) {
   const std::string list = must({"models", "list"}, hub);
   EXPECT_NE(list.find("vader"), std::string::npos);
   EXPECT_NE(list.find("ProsusAI/finbert"), std::string::npos) << list;
+}
+
+// The labels of a bi-encoder have vectors of their own, so its tokenizer may have more ids than its encoder has
+// vectors.
+TEST_F(Models, ShowDescribesGlinerModels) {
+  for (const char* name : {"bi_token", "bi_span", "token", "span_rnn"})
+    EXPECT_NE(must({"models", "show", std::string(BRIM_SOURCE_DIR) + "/tests/data/gliner/" + name})
+                  .find("entities by label (GLiNER)"),
+              std::string::npos)
+        << name;
 }
 
 TEST_F(Models, ShowDescribesModel) {
@@ -92,6 +107,17 @@ TEST_F(Models, ExportsInt8AndBack) {
   refused(7, {"tiny8"}, {"models", "export", "tiny", "--precision", "int8", "-o", "tiny8"});
   refused(2, {"--precision int4", "int8"}, {"models", "export", "tiny", "--precision", "int4", "-o", "x"});
   refused(2, {"-o DIR"}, {"models", "export", "tiny", "--precision", "int8"});
+}
+
+TEST_F(Models, FailedExportsCanBeRepeated) {
+  const Surroundings full{.file_limit = 4096};
+  fs::create_directories(folder_ / "empty");
+  for (const char* out : {"new", "empty"}) {
+    refused(7, {"model.safetensors", "File too large"}, {"models", "export", "tiny", "-o", out}, full);
+    EXPECT_EQ(exists(out), std::string(out) == "empty");
+    must({"models", "export", "tiny", "-o", out});
+    EXPECT_TRUE(exists(std::string(out) + "/config.json"));
+  }
 }
 
 TEST_F(Models, RejectsTruncatedAndInconsistentWeights) {

@@ -15,6 +15,10 @@ class PlanVerb : public ProgramTest {
   }
 };
 
+TEST_F(PlanVerb, NamesTheFlagOfAMissingFile) {
+  refused(2, {"--serve none.yaml: cannot be read: No such file or directory"}, {"plan", "--serve", "none.yaml"});
+}
+
 TEST_F(PlanVerb, MemorySizeSufficesAsDescription) {
   const std::string output = must(plan({"--vram", "8GiB"}));
   EXPECT_NE(output.find("custom, 8.00 GiB"), std::string::npos) << output;
@@ -55,10 +59,10 @@ TEST_F(PlanVerb, PlansTeachersOfTraining) {
     more.insert(more.end(), {"--task", "train", "--teacher", "tiny"});
     return must(plan(std::move(more)));
   };
-  const auto json = nlohmann::json::parse(with_teacher({"--device", "rtx3060", "--json"}));
-  ASSERT_EQ(json.at("teachers").size(), 1u);
-  EXPECT_EQ(json.at("teachers")[0].at("task"), "score");
-  EXPECT_GT(json.at("teachers")[0].at("peak_bytes"), 0);
+  const auto made = nlohmann::json::parse(with_teacher({"--device", "rtx3060", "--json"}));
+  ASSERT_EQ(made.at("teachers").size(), 1u);
+  EXPECT_EQ(made.at("teachers")[0].at("task"), "score");
+  EXPECT_GT(made.at("teachers")[0].at("peak_bytes"), 0);
   const std::string text = with_teacher({"--device", "rtx3060"});
   EXPECT_NE(text.find("score the training texts before training"), std::string::npos) << text;
   EXPECT_NE(with_teacher({"--device", "all"}).find("rtx5090"), std::string::npos);

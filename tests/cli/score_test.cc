@@ -73,6 +73,11 @@ TEST_F(Score, ScoresPairs) {
       brim({"score", "a.csv", "--model", "pair", "--device", "cpu", "--text-column", "a", "--pair-column", "c"});
   EXPECT_EQ(missing.code, 2) << missing.err;
   EXPECT_NE(missing.err.find("unknown column c; columns: a, b"), std::string::npos) << missing.err;
+  std::string wide = "text";
+  for (int i = 0; i < 960; ++i) wide += fmt::format(",feature{}", i);
+  put("wide.csv", wide + "\n");
+  refused(2, {"unknown column txt (did you mean text?); columns: text, feature0,", "feature8, … (961 in total)"},
+          {"score", "wide.csv", "--model", "vader", "--text-column", "txt"});
   const Outcome rules = brim({"score", "a.csv", "--model", "vader", "--text-column", "a", "--pair-column", "b"});
   EXPECT_EQ(rules.code, 2) << rules.err;
 }
@@ -379,7 +384,8 @@ TEST_F(Score, ReadsFlagsFromYamlFile) {
   refused(2, {"bad.yaml:1: device takes one value"}, {"score", "in.txt", "--config", "bad.yaml"});
   put("bad.yaml", "training:\n  threads: 1\n");
   refused(2, {"bad.yaml:1: ", "training"}, {"score", "in.txt", "--config", "bad.yaml"});
-  refused(2, {"--config none.yaml", "cannot be read"}, {"score", "in.txt", "--config", "none.yaml"});
+  refused(2, {"--config none.yaml: cannot be read: No such file or directory"},
+          {"score", "in.txt", "--config", "none.yaml"});
 }
 
 TEST_F(Score, UsesIncludedModelByDefault) {

@@ -161,6 +161,13 @@ def test_ctrl_c_reports_an_existing_checkpoint(start, tmp_path, monkeypatch, cap
         caplog.clear()
 
 
+def test_refused_resume_names_arguments_of_python(start, tmp_path):
+    settings = {**QUICK, "max_steps": 6, "save_strategy": "steps", "save_steps": 3, "progress": False}
+    brim.train(start, rows_of(64), output_dir=tmp_path / "out", **settings)
+    with pytest.raises(brim.UsageError, match=r'with model="[^" ]*checkpoint-3" and output_dir="NEW"'):
+        brim.train(start, rows_of(64), output_dir=tmp_path / "out", resume_from_checkpoint="last", seed=7, **settings)
+
+
 def test_progress_by_tqdm(start, tmp_path, capsys):
     pytest.importorskip("tqdm")
     brim.train(start, rows_of(64), output_dir=tmp_path / "out", max_steps=4, **QUICK)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -180,10 +181,10 @@ class JobUpload final : public Stream, public std::enable_shared_from_this<JobUp
     if (refusal) return server_.dispatcher.refuse(*call_, *refusal);
     if (job) {
       call_->done = true;
-      return call_->exchange->answer(
-          {.status = 201,
-           .body = job_body(*job),
-           .fields = fmt::format("Location: /jobs/{}\r\nX-Request-Id: {}\r\n", job->id, call_->id)});
+      return call_->exchange->answer({.status = 201,
+                                      .body = job_body(*job),
+                                      .fields = fmt::format("Location: /jobs/{}\r\n{}X-Request-Id: {}\r\n", job->id,
+                                                            ignored_field(call_->ignored), call_->id)});
     }
     work();
     if (waiting_.size() <= kMaxUnwrittenBytes) call_->exchange->resume();
@@ -291,6 +292,7 @@ std::shared_ptr<Stream> begin_job(RequestContext& context) {
   ServerParts& server = context.server;
   if (server.durable == nullptr) throw Refusal{404, "NotFound", "jobs are disabled on this server"};
   JobRequest request = job_request(*call.exchange);
+  call.ignored = unknown_job_keys(call.exchange->query(), "path");
   const std::string path = query_value(call.exchange->query(), "path");
   if (!path.empty() && server.options.jobs_root.empty())
     throw Refusal{403, "Unauthorized", "jobs from server files are disabled on this server"};
@@ -309,6 +311,7 @@ std::optional<Reply> list_jobs(RequestContext& context) {
   ServerParts& server = context.server;
   const std::string_view query = context.call.exchange->query();
   if (server.durable == nullptr) throw Refusal{404, "NotFound", "jobs are disabled on this server"};
+  context.call.ignored = ignored_query_keys(query, std::array<std::string_view, 2>{"limit", "after"});
   const std::string value = query_value(query, "limit");
   size_t limit = kDefaultPageSize;
   const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), limit);
@@ -368,6 +371,20 @@ constexpr Route kJobRoutes[] = {
 };
 
 }  // namespace
+
+std::string unknown_job_keys(std::string_view query, std::string_view own) {
+  const std::string_view known[] = {own,
+                                    "model",
+                                    "text_column",
+                                    "pair_column",
+                                    "format",
+                                    "output_format",
+                                    "all_scores",
+                                    "candidate_labels",
+                                    "hypothesis_template",
+                                    "multi_label"};
+  return ignored_query_keys(query, known);
+}
 
 JobRequest job_request(const Exchange& exchange) {
   const std::string_view query = exchange.query();

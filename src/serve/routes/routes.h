@@ -18,6 +18,8 @@ Routes row_routes();
 Routes admin_routes();
 Routes job_routes();
 
+// Unknown query keys of /jobs and /score; `own`: the key that only this route reads.
+std::string unknown_job_keys(std::string_view query, std::string_view own);
 JobRequest job_request(const Exchange& exchange);       // options of /jobs and /score; throws usage
 std::optional<Reply> ner(RequestContext& context);      // also used by routes of the default model's task
 std::optional<Reply> openapi(RequestContext& context);  // in openapi.cc

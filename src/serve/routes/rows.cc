@@ -268,10 +268,11 @@ class RowStream final : public Stream, public std::enable_shared_from_this<RowSt
     if (std::exchange(begun_, true)) return;
     call_->exchange->begin_answer(
         {.content_type = rows_type(format),
-         .fields = fmt::format(
-             "X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n{}X-Request-Id: {}\r\n", call_->served->name,
-             call_->served->revision, call_->reason,
-             call_->instead_of.empty() ? "" : fmt::format("X-Brim-Instead-Of: {}\r\n", call_->instead_of), call_->id)},
+         .fields =
+             fmt::format("X-Brim-Model: {}@{}\r\nX-Brim-Reason: {}\r\n{}{}X-Request-Id: {}\r\n", call_->served->name,
+                         call_->served->revision, call_->reason,
+                         call_->instead_of.empty() ? "" : fmt::format("X-Brim-Instead-Of: {}\r\n", call_->instead_of),
+                         ignored_field(call_->ignored), call_->id)},
         std::nullopt);
   }
   void finish() {
@@ -300,6 +301,7 @@ std::shared_ptr<Stream> begin_score(RequestContext& context) {
                   fmt::format("too many concurrent row streams (at most {})", RowStreams::kMaxStreams),
                   "Retry-After: 1\r\n"};
   JobRequest request = job_request(*call.exchange);
+  call.ignored = unknown_job_keys(call.exchange->query(), "source");
   if (!request.format_given) request.format = "jsonl";
   ModelChoice choice;
   std::string source = query_value(call.exchange->query(), "source");

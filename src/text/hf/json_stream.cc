@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "text/json_reader.h"
 #include "text/vocab.h"
 
 namespace brim::text {
@@ -133,8 +134,8 @@ class Handler {
     return true;
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& error) {
-    fail(ErrorCode::bad_model, "{}: not valid JSON at byte {} ({}); download the file again", file_.string(), byte,
-         error.what());
+    fail(ErrorCode::bad_model, Remedy{"download the file again"}, "{}: not valid JSON at byte {}: {}", file_.string(),
+         byte, json_problem(error.what()));
   }
 
  private:
