@@ -300,7 +300,7 @@ TEST(Trainer, WritesLogLinesThatFailedLater) {
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const LogSink before = set_log_sink({});
+  const LogSink before = set_log_sink([](LogLevel, std::string_view) {});
   TrainCallbacks callbacks;
   callbacks.say = [&](const std::string& line) {
     rlimit limit = old;

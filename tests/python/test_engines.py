@@ -300,12 +300,12 @@ def test_ray_with_a_core_held_by_another_actor(ray, inputs, tmp_path):  # noqa: 
         ray.kill(holder)
 
 
-def test_missing_ray_is_reported(monkeypatch):
+def test_missing_ray_is_reported(inputs, tmp_path, monkeypatch):
     import brim.ray
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(brim.UsageError, match="pip install ray"):
-        brim.ray.score(None)
+        brim.ray.score(planned(inputs, tmp_path))
 
 
 def test_dask(inputs, tmp_path):  # noqa: F811
