@@ -315,9 +315,12 @@ CALLS = {f"{group}: {name}": call for group, made in GROUPS.items() for name, ca
 def limited_model(name, folder):
     """A tiny model whose tokenizer knows its length, as those of real models do."""
     path = tiny_model(name, folder)
-    tokenizer = path / "tokenizer_config.json"
-    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "model_max_length": 40}))
+    edit(path / "tokenizer_config.json", model_max_length=40)
     return str(path)
+
+
+def edit(file, **values):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
 @pytest.fixture(scope="module")
@@ -341,6 +344,7 @@ def models(tmp_path_factory):
     except ImportError:
         return made
     made_model("bert", transformers.AutoModel, folder / "plain")
+    edit(folder / "plain" / "tokenizer_config.json", model_input_names=["input_ids", "token_type_ids", "attention_mask"])  # as BERT's
     words = Transformer(str(folder / "plain"), max_seq_length=128)
     theirs = peer.SentenceTransformer(modules=[words, Pooling(48, pooling_mode="mean")], device="cpu",
                                       prompts={"query": "ada ", "document": "paris "})
