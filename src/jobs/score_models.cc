@@ -39,8 +39,9 @@ ScoreModels open_on(const std::vector<NamedModel>& named, std::vector<ScorerOpti
 
 std::vector<NamedModel> name_models(const std::vector<std::string>& given) {
   std::vector<NamedModel> models;
+  std::error_code unreadable;  // reported when the model is opened
   for (const std::string& one : given) {
-    NamedModel named = std::filesystem::exists(one) ? NamedModel{"", one} : split_name(one);
+    NamedModel named = std::filesystem::exists(one, unreadable) ? NamedModel{"", one} : split_name(one);
     if (named.name.empty() && given.size() > 1)
       named.name = hub::names_vader(named.model) ? "vader" : directory_name(named.model);
     const auto same = [&](const NamedModel& other) { return other.name == named.name; };
@@ -54,10 +55,11 @@ std::vector<NamedModel> name_models(const std::vector<std::string>& given) {
 
 std::string model_list(const std::vector<NamedModel>& models) {
   std::string list;
+  std::error_code unreadable;  // reported when the model is opened
   for (const NamedModel& named : models) {
     if (!list.empty()) list += ',';
     list += prefix_of(named);
-    list += std::filesystem::is_directory(named.model)
+    list += std::filesystem::is_directory(named.model, unreadable)
                 ? std::filesystem::absolute(named.model).lexically_normal().string()
                 : named.model;
   }
