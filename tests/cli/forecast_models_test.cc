@@ -242,7 +242,8 @@ TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
     EXPECT_EQ(fewer.find(point), std::string::npos) << point;
   }
   const auto band = [](const std::string& html) {
-    const size_t end = html.find("<title>50 %"), begin = html.rfind(" d=\"", end);
+    const size_t legend = html.find("<title>50 %"), end = html.find("<title>50 %", legend + 1);
+    const size_t begin = html.rfind(" d=\"", end);
     return std::count(html.begin() + static_cast<std::ptrdiff_t>(begin),
                       html.begin() + static_cast<std::ptrdiff_t>(end), 'L');
   };
