@@ -172,7 +172,7 @@ TEST(JobsStore, ResumedCompressedJobReportsTimeLeft) {
   std::stop_source stop;
   int blocks = 0;
   bench.scorer->on_score = [&] {
-    if (++blocks == 4) stop.request_stop();
+    if (++blocks == 9) stop.request_stop();  // more decompressed bytes than the file has compressed ones
   };
   bench.store->run_next(stop.get_token());
   bench.open();
@@ -180,7 +180,7 @@ TEST(JobsStore, ResumedCompressedJobReportsTimeLeft) {
   bench.scorer->on_score = [&] { seen.push_back(to_json(*bench.store->find(sent.id))); };
   bench.store->run_next({});
   EXPECT_EQ(bench.store->find(sent.id)->completed_rows, 120);
-  ASSERT_GT(seen.size(), 5u);
+  ASSERT_EQ(seen.size(), 4u);
   EXPECT_TRUE(seen[1]["seconds_left"].is_null()) << "after one block";
   EXPECT_TRUE(seen.back()["seconds_left"].is_number()) << seen.back();
 }
