@@ -146,7 +146,7 @@ TEST_F(ForecastModels, RollChoosesSettingsBeforeItsFirstTraining) {
     more.insert(more.begin(),
                 {"forecast",    "roll",  "--data",       data,   "--horizon",  "4",   "--season",    "4",
                  "--losses",    "mae",   "-o",           output, "--n-blocks", "1",   "--folds",     "2",
-                 "--mlp-units", "16,16", "--batch-size", "32",   "--device",   "cpu", "--baselines", "naive"});
+                 "--mlp-units", "16,16", "--batch-size", "8",    "--device",   "cpu", "--baselines", "naive"});
     const Outcome o = brim(more);
     EXPECT_EQ(o.code, 0) << o.err;
     return o.err;
@@ -230,7 +230,8 @@ TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
     EXPECT_EQ(fewer.find(point), std::string::npos) << point;
   }
   const auto band = [](const std::string& html) {
-    const size_t end = html.find("<title>50 %"), begin = html.rfind(" d=\"", end);
+    const size_t end = html.find("<title>50 %", html.find("<title>50 %") + 1);  // after that of the legend
+    const size_t begin = html.rfind(" d=\"", end);
     return std::count(html.begin() + static_cast<std::ptrdiff_t>(begin),
                       html.begin() + static_cast<std::ptrdiff_t>(end), 'L');
   };
