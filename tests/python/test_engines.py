@@ -305,7 +305,7 @@ def test_missing_ray_is_reported(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(brim.UsageError, match="pip install ray"):
-        brim.ray.score(None)
+        brim.ray.score(bulk.Job("x", "", "", {}, ()))
 
 
 def test_dask(inputs, tmp_path):  # noqa: F811
