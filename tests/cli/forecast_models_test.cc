@@ -45,6 +45,18 @@ class ForecastModels : public ProgramTest {
   }
 };
 
+// No file system has space for this model: 1,000 blocks of matrices of 65,536 × 65,536.
+TEST_F(ForecastModels, ChecksDiskSpaceBeforeTraining) {
+  put("series.csv", seasonal_series(4, 40));
+  std::vector<std::string> args = small_training("series.csv", "model");
+  for (std::string& arg : args) {
+    if (arg == "16,16") arg = "65536,65536,65536,65536,65536,65536,65536,65536";
+    if (arg == "1") arg = "1000";
+  }
+  refused(7, {"not enough disk space: the run needs ", "a model of ", "free some space or set another --output"}, args);
+  EXPECT_FALSE(exists("model"));
+}
+
 TEST_F(ForecastModels, EvaluatesAgainstTheBestBaseline) {
   const auto ets = measured({"--model", "ets"});
   EXPECT_EQ(ets.at("model"), "ets");
@@ -230,7 +242,7 @@ TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
     EXPECT_EQ(fewer.find(point), std::string::npos) << point;
   }
   const auto band = [](const std::string& html) {
-    const size_t end = html.find("<title>50 %", html.find("<title>50 %") + 1);  // after that of the legend
+    const size_t legend = html.find("<title>50 %"), end = html.find("<title>50 %", legend + 1);
     const size_t begin = html.rfind(" d=\"", end);
     return std::count(html.begin() + static_cast<std::ptrdiff_t>(begin),
                       html.begin() + static_cast<std::ptrdiff_t>(end), 'L');
