@@ -14,7 +14,7 @@ cmake -G Ninja -S "$work/example" -B "$work/example/build" -DCMAKE_PREFIX_PATH="
   cmake --build "$work/example/build" >>"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; fail "the examples do not build"; }
 
 library=$(echo "$work"/installed/lib*/libbrim.so* "$work"/installed/lib*/*/libbrim.so* | tr ' ' '\n' | grep -m1 'so\.[0-9]*\.[0-9]*$') || fail "no libbrim.so"
-foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE ' (brim::(Device|Precision|MemoryLimit|LeaveFree|Scorer|PooledModel|Completion|TrainListener|Error|version|find_model|find_prompts|model_kind|set_log|pull_model|run_training|open_together|open_beside|plan_together|plan_model|compare_models|read_gpus|run_shard|finish_shards|train_forecaster|predict_series|roll_forecaster|evaluate_forecasts|ForecastListener)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|PooledModel|Completion|TrainListener|ForecastListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
+foreign=$(nm -DC --defined-only "$library" | awk '$2 ~ /[A-TV-Z]/' | grep -vE '^[0-9a-f]+ [A-Z] (brim::(Device|Precision|MemoryLimit|LeaveFree|Scorer|PooledModel|Completion|TrainListener|Error|version|find_model|find_prompts|model_kind|share_encoder|set_log|pull_model|run_training|open_together|open_beside|plan_together|plan_model|compare_models|read_gpus|run_shard|finish_shards|train_forecaster|predict_series|roll_forecaster|evaluate_forecasts|ForecastListener)|(typeinfo|vtable|typeinfo name|VTT) for brim::(Scorer|PooledModel|Completion|TrainListener|ForecastListener|Error)|std::|(typeinfo|vtable|typeinfo name) for std::)' || true)
 [ -z "$foreign" ] || fail "exports more than include/brim declares: $(head -5 <<<"$foreign")"
 
 lib=$(dirname "$library")
