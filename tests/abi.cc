@@ -18,6 +18,7 @@ FUNCTION(evaluate_forecasts);
 FUNCTION(find_model);
 FUNCTION(find_prompts);
 FUNCTION(finish_shards);
+FUNCTION(model_kind);
 FUNCTION(open_beside);
 FUNCTION(open_together);
 FUNCTION(plan_model);
