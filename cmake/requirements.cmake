@@ -4,8 +4,13 @@ set(prebuilt "Without root rights, install a prebuilt wheel instead (docs/packag
 file(STRINGS tools/setup debian_packages REGEX "^packages=")
 string(REGEX REPLACE "^packages=\\((.*)\\)$" "\\1" debian_packages "${debian_packages}")
 
-if(NOT CMAKE_CXX_COMPILER AND "$ENV{CXX}" STREQUAL "")
-  find_program(BRIM_COMPILER NAMES c++ g++ clang++)
+if(NOT CMAKE_CXX_COMPILER)
+  set(compilers c++ g++ clang++)
+  if(NOT "$ENV{CXX}" STREQUAL "")  # pip sets it to the compiler of Python, which may be missing
+    separate_arguments(compilers UNIX_COMMAND "$ENV{CXX}")
+    list(GET compilers 0 compilers)
+  endif()
+  find_program(BRIM_COMPILER NAMES ${compilers})
   if(NOT BRIM_COMPILER)
     message(FATAL_ERROR "Brim is built from source, but there is no C++ compiler. On Debian and Ubuntu:\n"
       "  apt-get install ${debian_packages}\n"
