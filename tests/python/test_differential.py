@@ -176,20 +176,13 @@ def token_calls():
     return calls
 
 
-def with_length(model, length, call):
-    before, model.max_seq_length = model.max_seq_length, length
+def with_setting(model, name, value, call):
+    before = getattr(model, name)
+    setattr(model, name, value)
     try:
         return call(model)
     finally:
-        model.max_seq_length = before
-
-
-def with_similarity(model, name, call):
-    before, model.similarity_fn_name = model.similarity_fn_name, name
-    try:
-        return call(model)
-    finally:
-        model.similarity_fn_name = before
+        setattr(model, name, before)
 
 
 def main_keys(found, keys=("input_ids", "attention_mask")):
@@ -240,18 +233,19 @@ def encode_calls():
         "tokenize long": lambda m: main_keys(m.tokenize([LONG, "ada"])), "tokenize all keys": lambda m: m.tokenize(texts),
         "None output, all keys": lambda m: m.encode("ada lives", output_value=None),
         "None output of several": lambda m: main_keys(m.encode(texts, output_value=None), OUTPUTS),
-        "unknown output": lambda m: m.encode(texts, output_value="tokens"), "unknown similarity": lambda m: with_similarity(m, "jaccard", str)})
+        "unknown output": lambda m: m.encode(texts, output_value="tokens"),
+        "unknown similarity": lambda m: with_setting(m, "similarity_fn_name", "jaccard", str)})
     for options in ({}, {"truncate_dim": 7}, {"normalize_embeddings": True}, {"prompt": "paris "}, {"convert_to_tensor": True}):
         calls[f"None output {options}"] = lambda m, o=options: main_keys(m.encode("ada lives", output_value=None, **o), OUTPUTS)
         calls[f"None output of one at a time {options}"] = lambda m, o=options: main_keys(
             m.encode(texts, output_value=None, batch_size=1, **o), OUTPUTS)
     for length in (4, 16, 60):
-        calls[f"max_seq_length={length}"] = lambda m, n=length: with_length(m, n, lambda m: m.encode([LONG, "ada"]))
-        calls[f"max_seq_length={length} tokenize"] = lambda m, n=length: with_length(m, n, lambda m: main_keys(m.tokenize([LONG])))
+        calls[f"max_seq_length={length}"] = lambda m, n=length: with_setting(m, "max_seq_length", n, lambda m: m.encode([LONG, "ada"]))
+        calls[f"max_seq_length={length} tokenize"] = lambda m, n=length: with_setting(m, "max_seq_length", n, lambda m: main_keys(m.tokenize([LONG])))
     for name in ("dot", "euclidean", "manhattan", "cosine"):
-        calls[f"similarity {name}"] = lambda m, n=name: with_similarity(m, n, lambda m: m.similarity(m.encode(texts), m.encode(texts[:2])))
-        calls[f"similarity_pairwise {name}"] = lambda m, n=name: with_similarity(
-            m, n, lambda m: m.similarity_pairwise(m.encode(texts), m.encode(texts[::-1])))
+        calls[f"similarity {name}"] = lambda m, n=name: with_setting(m, "similarity_fn_name", n, lambda m: m.similarity(m.encode(texts), m.encode(texts[:2])))
+        calls[f"similarity_pairwise {name}"] = lambda m, n=name: with_setting(
+            m, "similarity_fn_name", n, lambda m: m.similarity_pairwise(m.encode(texts), m.encode(texts[::-1])))
     for output in ("token_embeddings", "sentence_embedding"):
         calls[f"one {output}"] = lambda m, o=output: m.encode("ada lives", output_value=o)
         calls[f"list {output}"] = lambda m, o=output: list(m.encode(texts, output_value=o))
