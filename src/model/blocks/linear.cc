@@ -44,13 +44,19 @@ void apply_linear(const Pass& p, const Input& x, LinearParams at, int64_t begin,
                   const LinearOptions& options) {
   const Param& w = p.param(at.w);
   const TensorView& bias = p.param(at.b).plain;
+  const TensorView rows_of_bias = bias ? bias.slice_rows(begin, end) : TensorView();
+  if (const TensorView merged = merge_lora(p, at.w, begin, end)) {
+    const ops::LinearWeight sum{
+        .N = end - begin, .K = merged.cols(), .precision = w.rows(begin, end).precision, .data = merged};
+    return apply_linear(p, x, sum, rows_of_bias, y, options);
+  }
   const bool scored = w.low_rank.width > 0, adapted = scored || w.lora.a >= 0;
   BRIM_CHECK(!adapted || (!options.quantise && !x.dequantise &&
                           !(options.residual && options.activation != ops::Activation::none)),
              "matrix {} with an adapter: unsupported product", at.w);
   LinearOptions product = options;
   if (adapted) product.activation = ops::Activation::none;
-  apply_linear(p, x, w.rows(begin, end), bias ? bias.slice_rows(begin, end) : TensorView(), y, product);
+  apply_linear(p, x, w.rows(begin, end), rows_of_bias, y, product);
   if (!adapted) return;
   if (scored)
     add_low_rank(p, x.x, w.low_rank, begin, end, y);
@@ -224,9 +230,10 @@ void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t b
     if (d_x) input_product(p, at, begin, end, d.rows, d_x, d_x_write);
     return;
   }
+  const TensorView merged = d_x ? merge_lora(p, at.w, begin, end) : TensorView();
   ops::LinearGradArgs args;
   args.x = x.x;
-  args.w_plain = w.plain.slice_rows(begin, end);
+  args.w_plain = merged ? merged : w.plain.slice_rows(begin, end);
   args.d_y = d_y.x;
   args.d_x = d_x;
   if (w.grad) args.d_w = w.grad.slice_rows(begin, end);
@@ -235,7 +242,7 @@ void linear_backward(const Pass& p, const Operand& x, LinearParams at, int64_t b
   args.d_x_write = d_x_write;
   args.d_w_write = ops::GradWrite::accumulate;
   if (args.d_x || args.d_w || args.d_bias) run_linear_grad(p, args);
-  lora_backward(p, x.x, at.w, begin, end, d_y.x, d_x);
+  lora_backward(p, x.x, at.w, begin, end, d_y.x, merged ? TensorView() : d_x);
 }
 
 void linear_backward(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y, const TensorView& d_x,
@@ -249,10 +256,14 @@ void linear_backward_input(const Pass& p, LinearParams at, const Operand& d_y, c
     input_product(p, at, 0, w.plain.rows(), d_y.rows, d_x, ops::GradWrite::overwrite);
     return;
   }
-  ops::LinearGradArgs args{.x = d_x, .w_plain = w.plain, .d_y = d_y.x, .d_x = d_x};  // only the shape of x is used
+  const TensorView merged = merge_lora(p, at.w, 0, w.plain.rows());
+  ops::LinearGradArgs args{.x = d_x,  // only its shape is used
+                           .w_plain = merged ? merged : w.plain,
+                           .d_y = d_y.x,
+                           .d_x = d_x};
   args.precision = w.matrix.precision;
   run_linear_grad(p, args);
-  lora_backward(p, {}, at.w, 0, w.plain.rows(), d_y.x, d_x);
+  if (!merged) lora_backward(p, {}, at.w, 0, w.plain.rows(), d_y.x, d_x);
 }
 
 void linear_backward_weights(const Pass& p, const Operand& x, LinearParams at, const Operand& d_y) {
