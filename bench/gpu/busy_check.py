@@ -35,7 +35,7 @@ def share(spans):
 
 def run(**extra):
     trace, summary = work / "run.json", work / "summary.json"
-    subprocess.run([brim, "score", texts, "--model", model, "--device", "cuda", "-q", "-o", os.devnull, "--output-format", "csv", "--trace", str(trace), "--summary-json", str(summary), *flags],
+    subprocess.run([brim, "score", texts, "--model", model, "--device", "cuda", "--cache", "0", "-q", "-o", os.devnull, "--output-format", "csv", "--trace", str(trace), "--summary-json", str(summary), *flags],
                    check=True, env={**os.environ, **extra})
     events = json.loads(trace.read_text())["traceEvents"]
     return [(e["ts"] * 1e3, (e["ts"] + e["dur"]) * 1e3) for e in events if e.get("name") == "device_busy" and e.get("ph") == "X"], json.loads(summary.read_text())
