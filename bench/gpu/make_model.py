@@ -3,7 +3,8 @@
 """Writes classifiers with seeded random weights and realistic shapes for benchmarks:
 make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base|deberta-v3-base].
 
-Other families: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm. All of them, into OUT/NAME: make_model.py TOKENIZER_DIR OUT families."""
+Other families: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm. All of them, into OUT/NAME: make_model.py TOKENIZER_DIR OUT families.
+With the suffix -nli, the labels are contradiction, neutral and entailment."""
 import json
 import pathlib
 import shutil
@@ -37,6 +38,8 @@ LABELS = ["negative", "neutral", "positive"]
 
 
 def write(tokenizer_dir, out, name):
+    labels = ["contradiction", "neutral", "entailment"] if name.endswith("-nli") else LABELS
+    name = name.removesuffix("-nli")
     family, _, size = name.partition("-")
     shape = SHAPES[size] if family in FAMILIES and size in ("tiny", "minilm") else SHAPES[name]
     prefix, own = FAMILIES[family if family in FAMILIES else "roberta"]
@@ -44,8 +47,8 @@ def write(tokenizer_dir, out, name):
         shape = {"vocab_size": 50265, "max_position_embeddings": 514, **shape}
     if family == "distilbert":
         shape = dict(vocab_size=50265, dim=shape["hidden_size"], n_layers=shape["num_hidden_layers"], n_heads=shape["num_attention_heads"], hidden_dim=shape["intermediate_size"], max_position_embeddings=512)
-    config = getattr(tf, prefix + "Config")(pad_token_id=1, bos_token_id=0, eos_token_id=2, id2label=dict(enumerate(LABELS)),
-                                            label2id={l: i for i, l in enumerate(LABELS)}, **own, **shape)
+    config = getattr(tf, prefix + "Config")(pad_token_id=1, bos_token_id=0, eos_token_id=2, id2label=dict(enumerate(labels)),
+                                            label2id={l: i for i, l in enumerate(labels)}, **own, **shape)
     torch.manual_seed(0)
     model = getattr(tf, prefix + "ForSequenceClassification")(config)
     with torch.no_grad():  # spread the classes: a default head predicts the same for every text

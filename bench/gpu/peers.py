@@ -1,28 +1,36 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch baselines with the same model and texts, for the table of bench/gpu/run:
-peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]] [modern:LENGTH].
+peers.py MODEL_DIR TEXTS [pipeline] [sorted] [packed] [train] [hf:TOKENS[:checkpoint]] [modern:LENGTH] [forward:KIND:TOKENS[:LENGTH]]
+[zeroshot:LABELS:TEXTS].
 
 pipeline: transformers' pipeline, fp16, batch 1024. sorted: custom loop, sorted by length, token budget, SDPA, fp16, from text.
 packed: varlen attention and torch.compile, bf16, pretokenized. train: packed varlen, compile, AdamW, bf16.
-hf:TOKENS: the transformers model, SDPA, autocast bf16, fused AdamW, batches of similar length padded to the longest, TOKENS per
-batch; with :checkpoint, gradient checkpointing, the counterpart of recomputation.
+hf:TOKENS: the transformers model, SDPA if it has this, autocast bf16, fused AdamW, batches of similar length padded to the
+longest, TOKENS per batch; with :checkpoint, gradient checkpointing, the counterpart of recomputation.
 modern:LENGTH: ModernBERT with windowed varlen flash attention, torch.compile, bf16, pretokenized, 65,536 tokens per batch: the
 texts as they are (0), or LENGTH tokens each.
+forward:KIND:TOKENS: the transformers model, bf16, pretokenized, sorted by length, TOKENS per padded batch; of LENGTH tokens each if
+given. KIND: eager, compiled (torch.compile with dynamic shapes) or flash (DeBERTa with the package disentangled-flash).
+zeroshot:LABELS:TEXTS: transformers' zero-shot-classification pipeline, bf16, the best of three batch sizes, first TEXTS texts.
 Prints one JSON line per baseline.
 """
 import json
 import sys
 import time
 
+import tokenizers
 import torch
 import torch.nn.functional as F
 import transformers as tf
 
 model_dir, texts_file, *which = sys.argv[1:]
 texts = [line.rstrip("\n") for line in open(texts_file, encoding="utf-8", errors="replace")]
-tokenizer = tf.AutoTokenizer.from_pretrained(model_dir)
-dev = "cuda"
+# The class that DeBERTa's config selects would replace the pre-tokenizer of the file.
+deberta = tf.AutoConfig.from_pretrained(model_dir).model_type == "deberta-v2"
+tokenizer = (tf.PreTrainedTokenizerFast(tokenizer_file=model_dir + "/tokenizer.json", pad_token="<pad>", cls_token="<s>", sep_token="</s>", unk_token="<unk>")
+             if deberta else tf.AutoTokenizer.from_pretrained(model_dir))
+dev = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def emit(name, n, seconds, **more):
@@ -161,13 +169,13 @@ for part in which:
         continue
     tokens = int(part.split(":")[1])
     checkpoint = part.endswith(":checkpoint")
-    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="sdpa").to(dev).train()
+    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.float32, attn_implementation="eager" if deberta else "sdpa").to(dev).train()
     if checkpoint:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     opt = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     enc = sorted(tokenizer(texts, truncation=True, max_length=128, return_attention_mask=False)["input_ids"], key=len)
     torch.cuda.reset_peak_memory_stats()
-    rows = 0
+    rows = trained = 0
     for step in range(18):
         first = (step * 7919) % (len(enc) // 2)
         count = 1
@@ -182,15 +190,96 @@ for part in which:
         labels = torch.randint(0, 3, (count,), device=dev)
         if step == 6:
             torch.cuda.synchronize()
-            t, rows = time.time(), 0
+            t, rows, trained = time.time(), 0, 0
+        trained += sum(map(len, part_rows))
         train_step(opt, model, lambda: model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id)).logits, labels)
         rows += count
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    emit(f"train: transformers, SDPA, bf16, {tokens} tokens per batch{', checkpointing' if checkpoint else ''}", rows, time.time() - t, peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
+    emit(f"train: transformers, {'eager' if deberta else 'SDPA'}, bf16, {tokens} tokens per batch{', checkpointing' if checkpoint else ''}", rows, time.time() - t, tokens_per_second=round(trained / (time.time() - t)), peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2),
         reserved_gb=round(torch.cuda.max_memory_reserved() / 1e9, 2), held_gb=round((total - free) / 1e9, 2))
     del model, opt
     torch.cuda.empty_cache()
+
+
+
+def padded_batches(tokens, length):
+    """Batches (ids, mask, rows, tokens) of at most TOKENS padded tokens, sorted by length; with `length`, texts of this many tokens."""
+    encoder = tokenizers.Tokenizer.from_file(model_dir + "/tokenizer.json")
+    encoder.no_padding()
+    encoder.enable_truncation(128)
+    ids = [e.ids for e in encoder.encode_batch_fast(texts)]
+    if length:
+        flat = [t for row in ids for t in row[1:-1]]
+        ids = [ids[0][:1] + flat[at:at + length - 2] + ids[0][-1:] for at in range(0, len(flat) - length, length)][:12 * max(1, tokens // length)]
+    ids.sort(key=len)
+    batches, at = [], 0
+    while at < len(ids):
+        count = 1
+        while at + count < len(ids) and (count + 1) * len(ids[at + count]) <= tokens:
+            count += 1
+        part = ids[at:at + count]
+        at += count
+        table = torch.full((count, len(part[-1])), tokenizer.pad_token_id, dtype=torch.long)
+        for row, each in zip(table, part):
+            row[:len(each)] = torch.tensor(each)
+        batches.append((table.to(dev), (table != tokenizer.pad_token_id).long().to(dev), count, sum(map(len, part))))
+    return batches
+
+
+def synchronize():
+    if dev == "cuda":
+        torch.cuda.synchronize()
+
+
+def forward_peer(kind, tokens, length=0):
+    """Scores pretokenized texts with the transformers model."""
+    torch._dynamo.config.cache_size_limit = 64
+    hf = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.bfloat16).to(dev).eval()
+    batches = padded_batches(tokens, length)
+    if kind == "flash":
+        from disentangled_flash import enable_deberta_inference
+
+        enable_deberta_inference(hf.deberta, backend="triton", sequence_lengths=sorted({b[0].shape[1] for b in batches}), assume_unpadded=bool(length))
+    model = torch.compile(hf, dynamic=True) if kind == "compiled" else hf
+    some = batches[::max(1, len(batches) // 60)]
+    with torch.inference_mode():
+        for ids, mask, _, _ in some[:2] + some[-2:] + some:
+            model(input_ids=ids, attention_mask=mask)
+        synchronize()
+        if dev == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        t = time.time()
+        for ids, mask, _, _ in some:
+            model(input_ids=ids, attention_mask=mask)
+        synchronize()
+    seconds = time.time() - t
+    memory = {"peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 2)} if dev == "cuda" else {}
+    emit(f"transformers, {kind}, bf16, pretokenized, {tokens} padded tokens per batch{f', {length} tokens per text' if length else ''}", sum(b[2] for b in some), seconds,
+         tokens_per_second=round(sum(b[3] for b in some) / seconds), **memory)
+
+
+def zero_shot_peer(labels, count):
+    model = tf.AutoModelForSequenceClassification.from_pretrained(model_dir, dtype=torch.bfloat16).to(dev).eval()
+    names = [f"topic {i}" for i in range(labels)]
+    best = None
+    for size in (64, 256, 1024):
+        pipe = tf.pipeline("zero-shot-classification", model=model, tokenizer=tokenizer, device=0 if dev == "cuda" else -1, batch_size=size)
+        pipe(texts[:size // labels + 1], candidate_labels=names)
+        synchronize()
+        t = time.time()
+        pipe(texts[:count], candidate_labels=names)
+        seconds = time.time() - t
+        best = min(best or (seconds, size), (seconds, size))
+    emit(f"zero-shot pipeline, bf16, {labels} labels, batch size {best[1]}", count, best[0])
+
+
+for part in which:
+    name, *values = part.split(":")
+    if name == "forward":
+        forward_peer(values[0], *map(int, values[1:]))
+    elif name == "zeroshot":
+        zero_shot_peer(*map(int, values))
 
 lengths = [int(w.split(":")[1]) for w in which if w.startswith("modern:")]
 if lengths:
