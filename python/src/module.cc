@@ -153,7 +153,7 @@ std::shared_ptr<Scorer> open(const std::string& model, const std::string& device
   options.pooling = pooling_of(pooling);
   options.aggregation = aggregation_of(aggregation);
   options.raw_scores = !pooling;  // calls may set function_to_apply
-  options.queue_seconds = 1e9;    // score_raw() limits its own submissions
+  options.queue_seconds = 1e9;    // requests.cc limits its submissions
   options.queue_bytes = std::numeric_limits<int64_t>::max();
   const nb::gil_scoped_release released;
   return Scorer::open(options);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <system_error>
 
 #include "base/clock.h"
@@ -306,6 +307,37 @@ void run_help(const CLI::App& app, const HelpFlags& flags) {
     print_help(*about, flags.all);
 }
 
+// Parses the command line, or prints the help or version it asks for and returns the exit code.
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  if (argc > 1 && argv[1][0] != '-') {
+    const CLI::App* typed = find_verb(app, argv[1]);
+    if (typed == nullptr) fail(ErrorCode::usage, "{}", unknown_verb(argv[1]));
+    require_inner_verb(*typed, argc > 2 ? argv[2] : nullptr);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print_help(typed_verb(app), false);
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    print_help(typed_verb(app), true);
+    return 0;
+  } catch (const CLI::CallForVersion& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    const CLI::App& verb = typed_verb(app);
+    const std::string path = command_path(verb);
+    fail(ErrorCode::usage, "{}; see `brim{}{} --help`", parse_problem(app, {argv + 1, argv + argc}, e),
+         path.empty() ? "" : " ", path);
+  } catch (const Error&) {  // a value rejected by the settings table
+    render_for(app, typed_verb(app));
+    throw;
+  }
+  render_for(app, typed_verb(app));
+  reject_empty_numbers(typed_verb(app));
+  return std::nullopt;
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
   plan::set_measuring_program("/proc/self/exe");
@@ -335,32 +367,7 @@ int run(int argc, char** argv) {
       "8 training diverged, 130 interrupted");
   prepare_help(app);
 
-  if (argc > 1 && argv[1][0] != '-') {
-    const CLI::App* typed = find_verb(app, argv[1]);
-    if (typed == nullptr) fail(ErrorCode::usage, "{}", unknown_verb(argv[1]));
-    require_inner_verb(*typed, argc > 2 ? argv[2] : nullptr);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    print_help(typed_verb(app), false);
-    return 0;
-  } catch (const CLI::CallForAllHelp&) {
-    print_help(typed_verb(app), true);
-    return 0;
-  } catch (const CLI::CallForVersion& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    const CLI::App& verb = typed_verb(app);
-    const std::string path = command_path(verb);
-    fail(ErrorCode::usage, "{}; see `brim{}{} --help`", parse_problem(app, {argv + 1, argv + argc}, e),
-         path.empty() ? "" : " ", path);
-  } catch (const Error&) {  // a value rejected by the settings table
-    render_for(app, typed_verb(app));
-    throw;
-  }
-  render_for(app, typed_verb(app));
-  reject_empty_numbers(typed_verb(app));
+  if (const std::optional<int> code = parse(app, argc, argv)) return *code;
   if (help->parsed()) {
     run_help(app, help_flags);
     return 0;

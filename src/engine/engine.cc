@@ -38,6 +38,40 @@ bool keep_error(size_t t, const std::optional<Error>& error, Engine::TextErrors*
   return true;
 }
 
+// Limits of a window: special tokens before and after its content, and tokens in total.
+struct WindowShape {
+  int64_t prefix, suffix, longest;
+  int64_t special() const { return prefix + suffix; }
+  int64_t capacity() const { return longest - special(); }
+};
+
+// Shortens the text that begins at `begin` to one window.
+void keep_one_window(TokenizedTexts& out, size_t begin, const WindowShape& shape, bool keep_end) {
+  const auto [prefix, suffix, longest] = shape;
+  const int64_t length = static_cast<int64_t>(out.ids.size() - begin), content = length - prefix - suffix;
+  const int64_t first = keep_end ? content - shape.capacity() : 0;
+  const auto ids = out.ids.begin() + static_cast<std::ptrdiff_t>(begin);
+  if (first > 0) std::copy(ids + prefix + first, ids + prefix + first + shape.capacity(), ids + prefix);
+  std::copy(ids + prefix + content, ids + length, ids + prefix + shape.capacity());
+  out.ids.resize(begin + static_cast<size_t>(longest));
+  out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
+}
+
+// Divides the text that begins at `begin` into windows. The last one is moved back so that it is full.
+void make_windows(TokenizedTexts& out, size_t begin, const WindowShape& shape, int64_t step) {
+  const auto [prefix, suffix, longest] = shape;
+  const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
+  const int64_t last = static_cast<int64_t>(all.size()) - prefix - suffix - shape.capacity();
+  out.ids.resize(begin);
+  for (int64_t at = 0, first = -1; first < last; at += step) {
+    first = std::min(at, last);
+    out.windows.push_back({out.ids.size(), static_cast<int32_t>(longest), static_cast<int32_t>(first)});
+    out.ids.insert(out.ids.end(), all.begin(), all.begin() + prefix);
+    out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + shape.capacity());
+    out.ids.insert(out.ids.end(), all.end() - suffix, all.end());
+  }
+}
+
 }  // namespace
 
 Error no_entity_labels(const std::filesystem::path& dir) {
@@ -74,8 +108,6 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   const size_t begin = out.ids.size();
   std::string storage;
   tokenizer_->encode_ids(sentence_text(text, options.prompt, storage), out.ids);
-  const auto prefix = static_cast<int64_t>(tokenizer_->prefix().size()),
-             suffix = static_cast<int64_t>(tokenizer_->suffix().size());
   int64_t length = static_cast<int64_t>(out.ids.size() - begin);
   if (length == 0) {  // empty text and no special tokens: compute at least one token
     out.ids.push_back(std::max(0, tokenizer_->unk_id()));
@@ -84,44 +116,24 @@ std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out
   TokenizedText t;
   t.first_window = out.windows.size();
   t.tokens = static_cast<int32_t>(length);
-  const int64_t longest = longest_of(options);
-  if (longest <= prefix + suffix) {
+  const WindowShape shape = {static_cast<int64_t>(tokenizer_->prefix().size()),
+                             static_cast<int64_t>(tokenizer_->suffix().size()), longest_of(options)};
+  if (shape.capacity() <= 0) {
     out.ids.resize(begin);
-    return too_short(options.max_length, prefix + suffix);
+    return too_short(options.max_length, shape.special());
   }
-  if (length <= longest) {
+  if (length <= shape.longest) {
     out.windows.push_back({begin, static_cast<int32_t>(length), 0});
-    t.windows = 1;
   } else if (options.long_text == LongText::error) {
     out.ids.resize(begin);
-    return too_long("text", length, longest);
+    return too_long("text", length, shape.longest);
+  } else if (options.long_text == LongText::truncate) {
+    t.truncated = true;
+    keep_one_window(out, begin, shape, options.keep_end);
   } else {
-    const int64_t content = length - prefix - suffix, capacity = longest - prefix - suffix;
-    const bool windows = options.long_text != LongText::truncate;
-    t.truncated = !windows;
-    if (!windows) {
-      const int64_t first = options.keep_end ? content - capacity : 0;
-      const auto ids = out.ids.begin() + static_cast<std::ptrdiff_t>(begin);
-      if (first > 0) std::copy(ids + prefix + first, ids + prefix + first + capacity, ids + prefix);
-      std::copy(ids + prefix + content, ids + length, ids + prefix + capacity);
-      out.ids.resize(begin + static_cast<size_t>(longest));
-      out.windows.push_back({begin, static_cast<int32_t>(longest), static_cast<int32_t>(first)});
-      t.windows = 1;
-    } else {
-      // The last window is moved back so that it is full.
-      const int64_t step = window_step(capacity, options);
-      const std::vector<int32_t> all(out.ids.begin() + static_cast<std::ptrdiff_t>(begin), out.ids.end());
-      out.ids.resize(begin);
-      for (int64_t at = 0, first = -1; first < content - capacity; at += step) {
-        first = std::min(at, content - capacity);
-        out.windows.push_back({out.ids.size(), static_cast<int32_t>(longest), static_cast<int32_t>(first)});
-        out.ids.insert(out.ids.end(), all.begin(), all.begin() + prefix);
-        out.ids.insert(out.ids.end(), all.begin() + prefix + first, all.begin() + prefix + first + capacity);
-        out.ids.insert(out.ids.end(), all.end() - suffix, all.end());
-        ++t.windows;
-      }
-    }
+    make_windows(out, begin, shape, window_step(shape.capacity(), options));
   }
+  t.windows = out.windows.size() - t.first_window;
   if (!t.truncated || !options.keep_end) {
     TokenizedText::Window& first = out.windows[t.first_window];
     first.prompt_tokens = std::min(prompt_tokens(options.prompt), first.length);

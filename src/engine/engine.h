@@ -155,6 +155,8 @@ class Engine {
   int64_t tokens_in(double seconds) const;
   static Scheduler::CapacityProfile plan_within(DeviceQueue& queue, plan::PlanRequest request, bool raw_scores);
   static OpenRequest read_files(const EngineOptions& options);
+  model::Output choose_output(const model::ModelShape& shape) const;
+  int64_t choose_max_length(const model::ModelShape& shape, int64_t requested) const;
   static std::vector<OpenRequest> read_all(const std::vector<EngineOptions>& options);
   int64_t one_batch(int64_t most_tokens) const;  // approximate tokens of the only batch to come; 0 if several
   static void resolve(OpenRequest& prepared, device::Device& device, int64_t limit_bytes);

@@ -341,6 +341,33 @@ std::shared_ptr<const text::Tokenizer> shared_tokenizer(const std::filesystem::p
 
 }  // namespace
 
+// Output of a model without a GLiNER head.
+model::Output Engine::choose_output(const model::ModelShape& shape) const {
+  if (options_.output) return *options_.output;
+  if (!options_.tagger_dir.empty()) return model::Output::token_scores_and_logits;
+  if (shape.sequence_classes > 0)
+    return options_.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
+  if (shape.token_classes > 0) return model::Output::token_scores;
+  fail(ErrorCode::bad_model,
+       "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for "
+       "its vectors",
+       options_.model_dir.string(), config_.architectures.empty() ? "none" : config_.architectures[0]);
+}
+
+// Longest text in tokens that the options and the model's files allow. `requested`: by the caller, 0 if not.
+int64_t Engine::choose_max_length(const model::ModelShape& shape, int64_t requested) const {
+  int64_t longest = std::min(shape.max_tokens(), tokenizer_->model_max_length().value_or(shape.max_tokens()));
+  const auto special = static_cast<int64_t>(tokenizer_->prefix().size() + tokenizer_->suffix().size());
+  const bool truncates = options_.long_text == LongText::truncate;
+  if (requested > longest)
+    log_warning("`max_length={}`: {} supports at most {} tokens; using {}{}", requested, options_.model_dir.string(),
+                longest, longest, truncates ? "; set `long_text=window-mean` to read longer texts completely" : "");
+  if (options_.max_length > 0) longest = std::min(longest, options_.max_length);
+  if (longest <= special)
+    fail(ErrorCode::usage, "`max_length={}`: must be above the model's {} special tokens", longest, special);
+  return longest;
+}
+
 // Everything that does not need the device.
 Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine);
@@ -366,9 +393,8 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
     engine->tokenizer_ = shared_tokenizer(options.model_dir);
   else
     engine->tokenizer_ = text::Tokenizer::load(hub::tokenizer_dir(options.model_dir));
-  const text::Tokenizer& tokenizer = *engine->tokenizer_;
   const bool gliner = hub::is_gliner(options.model_dir);
-  if (!gliner) model::check_vocabulary(options.model_dir, shape, tokenizer.vocab_size());
+  if (!gliner) model::check_vocabulary(options.model_dir, shape, engine->tokenizer_->vocab_size());
 
   plan::PlanRequest request;
   request.shape = shape;
@@ -376,33 +402,11 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
     fail(ErrorCode::usage, "{}: `entities` requires a GLiNER model (gliner_config.json)", options.model_dir.string());
   if (gliner && !options.adapter_dir.empty())
     fail(ErrorCode::usage, "{}: adapters are not supported for a GLiNER model", options.model_dir.string());
-  if (gliner) {
+  if (gliner)
     engine->read_gliner(request);
-  } else if (engine->options_.output) {
-    request.output = *engine->options_.output;
-  } else if (!options.tagger_dir.empty()) {
-    request.output = model::Output::token_scores_and_logits;
-  } else if (shape.sequence_classes > 0) {
-    request.output = engine->options_.raw_scores ? model::Output::sequence_logits : model::Output::sequence_scores;
-  } else if (shape.token_classes > 0) {
-    request.output = model::Output::token_scores;
-  } else {
-    fail(ErrorCode::bad_model,
-         "{}: has no classification head (architectures: {}); fine-tune one with `brim train`, or use `brim embed` for "
-         "its vectors",
-         options.model_dir.string(), config.architectures.empty() ? "none" : config.architectures[0]);
-  }
-  int64_t longest = std::min(shape.max_tokens(), tokenizer.model_max_length().value_or(shape.max_tokens()));
-  const auto special = static_cast<int64_t>(tokenizer.prefix().size() + tokenizer.suffix().size());
-  if (options.max_length > longest)
-    log_warning(
-        "`max_length={}`: {} supports at most {} tokens; using {}{}", options.max_length, options.model_dir.string(),
-        longest, longest,
-        options.long_text == LongText::truncate ? "; set `long_text=window-mean` to read longer texts completely" : "");
-  if (engine->options_.max_length > 0) longest = std::min(longest, engine->options_.max_length);
-  if (longest <= special)
-    fail(ErrorCode::usage, "`max_length={}`: must be above the model's {} special tokens", longest, special);
-  request.max_length = longest;
+  else
+    request.output = engine->choose_output(shape);
+  request.max_length = engine->choose_max_length(shape, options.max_length);
   request.fill = options.fill;
   if (engine->sentence_.truncate_dim > 0)
     engine->width_ = std::min(engine->sentence_.truncate_dim, output_width(shape, request.output));

@@ -58,7 +58,7 @@ struct Storage {
   bool found = false;  // legacy files list their storages after the tensors
 };
 
-// Converts the pickled state dict to tensors. `find_bytes` returns a storage's bytes by its key.
+// Converts the pickled state dict to tensors.
 class StateDict {
  public:
   StateDict(const Pickle& pickle, const std::string& where) : pickle_(pickle), where_(where) {}

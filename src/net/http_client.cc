@@ -157,22 +157,7 @@ bool cannot_succeed(CURLcode code) {
          code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
 }
 
-}  // namespace
-
-std::string HttpAnswer::header(const std::string& name) const {
-  const auto found = headers.find(name);
-  return found == headers.end() ? "" : found->second;
-}
-
-HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
-  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; run apt-get install libcurl4", ""};
-  CURL* handle = curl().easy_init();
-  if (handle == nullptr) return {HttpEnd::unavailable, 0, "cannot initialize libcurl", ""};
-  Transfer t{request, on_bytes, handle, {}};
-  curl_slist* headers = nullptr;
-  if (!request.body.empty()) headers = curl().slist_append(headers, "Content-Type: application/json");
-  for (const auto& h : request.headers) headers = curl().slist_append(headers, h.c_str());
-  char problem[CURL_ERROR_SIZE] = "";
+void set_options(CURL* handle, const HttpRequest& request, Transfer& t, curl_slist* headers, char* problem) {
   curl().easy_setopt(handle, CURLOPT_URL, request.url.c_str());
   curl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -194,38 +179,55 @@ HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     curl().easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
   }
+}
+
+// Reason of a transfer without a complete response. `problem`: libcurl's message, or empty.
+std::string reason(const Transfer& t, CURLcode code, const char* problem) {
+  switch (t.answer.end) {
+    case HttpEnd::complete:
+    case HttpEnd::cut:
+      return t.answer.why;
+    case HttpEnd::connect_timeout:
+      return fmt::format("no connection within {:g} s", t.request.connect_s);
+    case HttpEnd::first_timeout:
+      return fmt::format("no response within {:g} s", t.request.first_s);
+    case HttpEnd::total_timeout:
+      return fmt::format("the response did not end within {:g} s", t.request.total_s);
+    case HttpEnd::stopped:
+      return "interrupted";
+    default:
+      break;
+  }
+  if (t.silent) return fmt::format("no data for {:g} s", t.request.first_s);
+  std::string why = *problem ? problem : curl().easy_strerror(code);
+  if (code == CURLE_SSL_CACERT_BADFILE) why += "; install ca-certificates, or set SSL_CERT_FILE";
+  return why;
+}
+
+}  // namespace
+
+std::string HttpAnswer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+HttpAnswer http_fetch(const HttpRequest& request, const std::function<bool(std::string_view)>& on_bytes) {
+  if (!curl().ready) return {HttpEnd::unavailable, 0, "cannot load libcurl.so.4; run apt-get install libcurl4", ""};
+  CURL* handle = curl().easy_init();
+  if (handle == nullptr) return {HttpEnd::unavailable, 0, "cannot initialize libcurl", ""};
+  Transfer t{request, on_bytes, handle, {}};
+  curl_slist* headers = nullptr;
+  if (!request.body.empty()) headers = curl().slist_append(headers, "Content-Type: application/json");
+  for (const auto& h : request.headers) headers = curl().slist_append(headers, h.c_str());
+  char problem[CURL_ERROR_SIZE] = "";
+  set_options(handle, request, t, headers, problem);
   const CURLcode code = curl().easy_perform(handle);
   t.answer.end = end_of(code, t, handle);
   t.answer.is_lasting = t.answer.end != HttpEnd::complete && cannot_succeed(code);
   long status = 0;
   curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
   t.answer.status = static_cast<int>(status);
-  switch (t.answer.end) {
-    case HttpEnd::complete:
-    case HttpEnd::cut:
-      break;
-    case HttpEnd::connect_timeout:
-      t.answer.why = fmt::format("no connection within {:g} s", request.connect_s);
-      break;
-    case HttpEnd::first_timeout:
-      t.answer.why = fmt::format("no response within {:g} s", request.first_s);
-      break;
-    case HttpEnd::total_timeout:
-      t.answer.why = fmt::format("the response did not end within {:g} s", request.total_s);
-      break;
-    case HttpEnd::stopped:
-      t.answer.why = "interrupted";
-      break;
-    case HttpEnd::broken:
-      if (t.silent) {
-        t.answer.why = fmt::format("no data for {:g} s", request.first_s);
-        break;
-      }
-      [[fallthrough]];
-    default:
-      t.answer.why = *problem ? problem : curl().easy_strerror(code);
-      if (code == CURLE_SSL_CACERT_BADFILE) t.answer.why += "; install ca-certificates, or set SSL_CERT_FILE";
-  }
+  t.answer.why = reason(t, code, problem);
   curl().slist_free_all(headers);
   curl().easy_cleanup(handle);
   return t.answer;

@@ -606,25 +606,11 @@ void attention_cuda(device::Stream& stream, const AttentionArgs& a) {
     const int D = static_cast<int>(a.q.cols() / a.heads);
     BRIM_CHECK(a.k.ld() == a.v.ld(), "attention: row stride is {} for k and {} for v; they must be equal", a.k.ld(),
                a.v.ld());
-    AttentionProblem p{};
-    p.starts = a.batch.starts.as<int32_t>();
-    p.order = a.batch.order.as<int32_t>();
-    p.B = static_cast<int>(a.batch.B);
-    p.S = static_cast<int>(a.batch.S > 0 ? a.batch.S : a.batch.T);
-    p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
-    p.heads = static_cast<int>(a.heads);
-    p.first_query_only = a.first_query_only;
-    p.window = static_cast<int>(std::min<int64_t>(a.window, 1 << 30));
+    AttentionProblem p = attention_problem(a);
     p.ldq = static_cast<unsigned>(a.q.ld());
     p.ldkv = static_cast<unsigned>(a.k.ld());
     p.ldo = static_cast<unsigned>(a.out.ld());
-    p.scale = 1.0f / std::sqrt(static_cast<float>(D));
     p.out_scale = a.out_scale.as<float>();
-    p.lse = a.lse.as<float>();
-    p.drop = dropout_mask(a.dropout);
-    p.bias = a.bias.as<float>();
-    p.reach = static_cast<int>(a.bias.cols() / 2);
-    p.unscale = std::sqrt(static_cast<float>(D));
     p.turns = make_turns(s, a, p.S, D);
     const bool tensor_cores =
         (a.q.dtype == tensor::DType::f16 || (a.q.dtype == tensor::DType::bf16 && s.info().bf16)) &&

@@ -356,21 +356,7 @@ void attention_grad_cuda(device::Stream& stream, const AttentionGradArgs& a) {
   cuda_op(stream, "attention_grad", [&](device::CudaStream& s) {
     if (a.distance_queries || a.distance_keys) return attention_distance_grad_cuda(s, a);
     const int D = static_cast<int>(a.q.cols() / a.heads);
-    AttentionProblem p{};
-    p.starts = a.batch.starts.as<int32_t>();
-    p.order = a.batch.order.as<int32_t>();
-    p.B = static_cast<int>(a.batch.B);
-    p.S = static_cast<int>(a.batch.S > 0 ? a.batch.S : a.batch.T);
-    p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
-    p.heads = static_cast<int>(a.heads);
-    p.first_query_only = a.first_query_only;
-    p.window = static_cast<int>(std::min<int64_t>(a.window, 1 << 30));
-    p.scale = 1.0f / std::sqrt(static_cast<float>(D));
-    p.lse = a.lse.as<float>();
-    p.drop = dropout_mask(a.dropout);
-    p.bias = a.bias.as<float>();
-    p.reach = static_cast<int>(a.bias.cols() / 2);
-    p.unscale = std::sqrt(static_cast<float>(D));
+    const AttentionProblem p = attention_problem(a);
     const int64_t bias_floats = a.bias ? kBiasParts * a.bias.elements() : 0;
     bool aligned = true;
     for (const tensor::TensorView& v : {a.q, a.k, a.v, a.out, a.d_out, a.d_q, a.d_k, a.d_v})

@@ -186,15 +186,16 @@ std::filesystem::path profile_path(const std::string& device_name) {
   return cache_dir() / "profile" / (file_name(device_name) + ".json");
 }
 
-DeviceProfile measure_cpu(device::Device& device) {
-  BRIM_CHECK(device.kind() == DeviceKind::cpu, "measure_cpu on a {} device", device::device_kind_name(device.kind()));
-  DeviceProfile p = local_cpu(device);
-  const auto stream = device.make_stream();
-  ThreadPool* pool = static_cast<device::CpuStream&>(*stream).pool();
+namespace {
+
+DeviceBuffer allocate_block(device::Device& device, int64_t bytes) {
+  return memory::Ledger::allocate(device, nullptr, memory::Tag::workspace, "measuring", bytes);
+}
+
+// Sets tflops_fp32, tflops_half and tops_int8.
+void measure_products(device::Device& device, device::Stream& stream, DeviceProfile& p) {
   const int64_t T = 512 * p.threads, N = 1024, K = 1024;
-  const auto block = [&](int64_t bytes) {
-    return memory::Ledger::allocate(device, nullptr, memory::Tag::workspace, "measuring", bytes);
-  };
+  const auto block = [&](int64_t bytes) { return allocate_block(device, bytes); };
   const auto f32 = [](DeviceBuffer& b, int64_t rows, int64_t cols) {
     return tensor::TensorView(b.data(), tensor::DType::f32, {rows, cols});
   };
@@ -205,7 +206,7 @@ DeviceProfile measure_cpu(device::Device& device) {
     DeviceBuffer packed = block(linear_packed_bytes(N, K, precision, p.isa));
     DeviceBuffer scale = block(N * 4);
     linear_pack(f32(w, N, K), {}, precision, p.isa, packed.data(), static_cast<float*>(scale.data()));
-    const int64_t scratch_bytes = linear_scratch_bytes(*stream, T, N, K, precision, p.threads);
+    const int64_t scratch_bytes = linear_scratch_bytes(stream, T, N, K, precision, p.threads);
     DeviceBuffer scratch = block(scratch_bytes);
     ops::LinearArgs a;
     a.x = f32(x, T, K);
@@ -217,11 +218,11 @@ DeviceProfile measure_cpu(device::Device& device) {
     a.w.data = tensor::TensorView(packed.data(), tensor::DType::u8, {static_cast<int64_t>(packed.bytes())});
     if (precision == Precision::int8) a.w.scale = tensor::TensorView(scale.data(), tensor::DType::f32, {N});
     if (scratch_bytes > 0) a.scratch = tensor::TensorView(scratch.data(), tensor::DType::u8, {scratch_bytes});
-    linear(*stream, a);  // warm-up
+    linear(stream, a);  // warm-up
     double best = 0;
     for (const auto begin = now_ns(); now_ns() - begin < 120'000'000;) {
       const auto since = now_ns();
-      linear(*stream, a);
+      linear(stream, a);
       best = std::max(
           best, 2.0 * static_cast<double>(T) * N * K / static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
     }
@@ -230,24 +231,40 @@ DeviceProfile measure_cpu(device::Device& device) {
   p.tflops_fp32 = rate(Precision::fp32);
   p.tflops_half = rate(Precision::bf16);
   p.tops_int8 = rate(Precision::int8);
+}
 
+// Bytes per second, read and written, of copies by all threads.
+double measure_bandwidth(device::Device& device, ThreadPool* pool, int threads) {
   const size_t each = size_t{32} << 20;
-  DeviceBuffer from = block(static_cast<int64_t>(each) * p.threads), to = block(static_cast<int64_t>(each) * p.threads);
+  DeviceBuffer from = allocate_block(device, static_cast<int64_t>(each) * threads),
+               to = allocate_block(device, static_cast<int64_t>(each) * threads);
   const auto copy = [&](int worker) {
     std::memcpy(static_cast<char*>(to.data()) + each * static_cast<size_t>(worker),
                 static_cast<char*>(from.data()) + each * static_cast<size_t>(worker), each);
   };
   std::memset(from.data(), 1, from.bytes());
   std::memset(to.data(), 1, to.bytes());
+  double best = 0;
   for (int i = 0; i < 4; ++i) {
     const auto since = now_ns();
     if (pool != nullptr)
       pool->run(copy);
     else
       copy(0);
-    p.bandwidth = std::max(i == 0 ? 0.0 : p.bandwidth, 2e9 * static_cast<double>(from.bytes()) /
-                                                           static_cast<double>(std::max<int64_t>(1, now_ns() - since)));
+    const auto elapsed = static_cast<double>(std::max<int64_t>(1, now_ns() - since));
+    best = std::max(best, 2e9 * static_cast<double>(from.bytes()) / elapsed);
   }
+  return best;
+}
+
+}  // namespace
+
+DeviceProfile measure_cpu(device::Device& device) {
+  BRIM_CHECK(device.kind() == DeviceKind::cpu, "measure_cpu on a {} device", device::device_kind_name(device.kind()));
+  DeviceProfile p = local_cpu(device);
+  const auto stream = device.make_stream();
+  measure_products(device, *stream, p);
+  p.bandwidth = measure_bandwidth(device, static_cast<device::CpuStream&>(*stream).pool(), p.threads);
   p.measured = true;
   nlohmann::ordered_json file = {{"version", kProfileVersion}};
   file.update(profile_to_json(p));

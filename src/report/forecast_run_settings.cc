@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -13,79 +17,50 @@ namespace brim::report {
 
 using forecast::ForecastSettings;
 
-std::vector<std::string_view> setting_names(ForecastCommand command) {
-  std::vector<std::string_view> names;
+namespace {
+
+// clang-format off
+constexpr std::string_view kTrainNames[] = {
+    "data", "horizon", "output", "preset", "lookbacks", "losses", "repeats", "max_steps", "epochs", "batch_size",
+    "learning_rate", "num_lr_decays", "history_size", "input_size", "stack_types", "n_blocks", "mlp_units",
+    "shared_weights", "n_harmonics", "n_basis", "scaler_type", "sampling", "loss_mean", "season", "random_seed",
+    "level", "val_check_steps", "early_stop_patience_steps", "save_steps", "model", "held_out", "calendar", "from"};
+constexpr std::string_view kPredictNames[] = {
+    "data", "model", "horizon", "output", "alias", "season", "level", "held_out", "components", "plot", "plot_series"};
+constexpr std::string_view kRollNames[] = {
+    "data", "horizon", "output", "folds", "step", "refit", "window", "gap", "warm", "warm_steps", "anchor_every",
+    "shrink", "level", "baselines", "keep_models", "calendar", "val_check_steps", "early_stop_patience_steps", "extend",
+    "save_steps", "alias", "preset", "lookbacks", "losses", "repeats", "max_steps", "epochs", "batch_size",
+    "learning_rate", "input_size", "stack_types", "n_blocks", "num_lr_decays", "history_size", "mlp_units",
+    "shared_weights", "n_harmonics", "n_basis", "scaler_type", "sampling", "loss_mean", "season", "random_seed",
+    "target_utilization"};
+constexpr std::string_view kEvalNames[] = {
+    "data", "actual", "model", "forecast", "alias", "season", "level", "held_out", "baselines"};
+constexpr std::string_view kCommonNames[] = {
+    "layout", "id_column", "time_column", "target_column", "freq", "gaps", "delimiter", "device", "precision",
+    "memory_limit", "leave_free", "threads", "future_columns", "past_columns", "static_columns", "categorical"};
+// clang-format on
+
+std::span<const std::string_view> own_setting_names(ForecastCommand command) {
   switch (command) {
     case ForecastCommand::train:
-      names = {"data",         "horizon",        "output",          "preset",
-               "lookbacks",    "losses",         "repeats",         "max_steps",
-               "epochs",       "batch_size",     "learning_rate",   "num_lr_decays",
-               "history_size", "input_size",     "stack_types",     "n_blocks",
-               "mlp_units",    "shared_weights", "n_harmonics",     "n_basis",
-               "scaler_type",  "sampling",       "loss_mean",       "season",
-               "random_seed",  "level",          "val_check_steps", "early_stop_patience_steps",
-               "save_steps",   "model",          "held_out",        "calendar",
-               "from"};
-      break;
+      return kTrainNames;
     case ForecastCommand::predict:
-      names = {"data",  "model",    "horizon",    "output", "alias",      "season",
-               "level", "held_out", "components", "plot",   "plot_series"};
-      break;
+      return kPredictNames;
     case ForecastCommand::roll:
-      names = {"data",
-               "horizon",
-               "output",
-               "folds",
-               "step",
-               "refit",
-               "window",
-               "gap",
-               "warm",
-               "warm_steps",
-               "anchor_every",
-               "shrink",
-               "level",
-               "baselines",
-               "keep_models",
-               "calendar",
-               "val_check_steps",
-               "early_stop_patience_steps",
-               "extend",
-               "save_steps",
-               "alias",
-               "preset",
-               "lookbacks",
-               "losses",
-               "repeats",
-               "max_steps",
-               "epochs",
-               "batch_size",
-               "learning_rate",
-               "input_size",
-               "stack_types",
-               "n_blocks",
-               "num_lr_decays",
-               "history_size",
-               "mlp_units",
-               "shared_weights",
-               "n_harmonics",
-               "n_basis",
-               "scaler_type",
-               "sampling",
-               "loss_mean",
-               "season",
-               "random_seed",
-               "target_utilization"};
-      break;
+      return kRollNames;
     case ForecastCommand::eval:
-      names = {"data", "actual", "model", "forecast", "alias", "season", "level", "held_out", "baselines"};
-      break;
+      return kEvalNames;
   }
-  const std::initializer_list<std::string_view> common = {
-      "layout",         "id_column",    "time_column",    "target_column", "freq",       "gaps",
-      "delimiter",      "device",       "precision",      "memory_limit",  "leave_free", "threads",
-      "future_columns", "past_columns", "static_columns", "categorical"};
-  names.insert(names.end(), common);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string_view> setting_names(ForecastCommand command) {
+  const std::span<const std::string_view> own = own_setting_names(command);
+  std::vector<std::string_view> names(own.begin(), own.end());
+  names.insert(names.end(), std::begin(kCommonNames), std::end(kCommonNames));
   return names;
 }
 

@@ -42,6 +42,29 @@ class ForecastCovariates : public ProgramTest {
                                "--held-out",  "0"});
     return more;
   }
+  static std::vector<std::string> split(const std::string& line, char separator = ',') {
+    std::vector<std::string> fields;
+    for (size_t from = 0, to = 0; to != std::string::npos; from = to + 1) {
+      to = line.find(separator, from);
+      fields.push_back(line.substr(from, to == std::string::npos ? to : to - from));
+    }
+    return fields;
+  }
+  static std::vector<std::string> words(const std::string& line) { return split(line, ' '); }
+  // Writes rows with a target to known.csv and the other ones, without the target and the last column, to future.csv.
+  void divide(const std::string& rows) {
+    const std::vector<std::string> lines = lines_of(rows);
+    std::string known = lines[0] + "\n", future = "unique_id,ds,promotion,visits,day,region\n";
+    for (size_t i = 1; i < lines.size(); ++i) {
+      const std::vector<std::string> f = split(lines[i]);
+      if (!f[2].empty())
+        known += lines[i] + "\n";
+      else
+        future += f[0] + "," + f[1] + "," + f[3] + "," + f[4] + "," + f[5] + "," + f[6] + "\n";
+    }
+    put("known.csv", known);
+    put("future.csv", future);
+  }
   const std::vector<std::string> columns_ = {"--future-columns", "promotion,day", "--past-columns", "visits",
                                              "--static-columns", "region",        "--categorical",  "day,region"};
 };
@@ -64,77 +87,39 @@ TEST_F(ForecastCovariates, TrainsAndForecastsWithTheColumnsOfTheModel) {
   EXPECT_EQ(lines_of(forecasts).size(), 13u);
   EXPECT_NE(forecasts.find("a,97,"), std::string::npos) << forecasts;
   // The values of the future may be in a further file without the target.
-  const std::vector<std::string> lines = lines_of(shops(100, 96));
-  std::string known = lines[0] + "\n", future = "unique_id,ds,promotion,visits,day,region\n";
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const size_t at = lines[i].find(',', lines[i].find(',') + 1);
-    if (lines[i][at + 1] != ',')
-      known += lines[i] + "\n";
-    else
-      future += lines[i].substr(0, at) + lines[i].substr(at + 1, lines[i].rfind(',') - at - 1) + "\n";
-  }
-  put("known.csv", known);
-  put("future.csv", future);
+  divide(shops(100, 96));
   EXPECT_EQ(must(predict("known.csv", {"--data", "future.csv", "-q"})), forecasts);
-  // Evaluation takes them from the actual values.
-  std::string actual = lines[0] + "\n";
+}
+
+TEST_F(ForecastCovariates, EvaluatesWithTheColumnsOfTheActualValues) {
+  put("shops.csv", shops(100, 96));
+  must(train("shops.csv", "m", columns_));
+  divide(shops(100, 96));
   const std::vector<std::string> full = lines_of(shops(100, 100));
-  for (size_t i = 1; i < full.size(); ++i)
-    if ((i - 1) % 100 >= 96) actual += full[i] + "\n";
-  put("actual.csv", actual);
-  const auto e = nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", "actual.csv",
-                                             "--model", "m", "--device", "cpu", "--freq", "index", "--json"}));
-  EXPECT_EQ(e.at("points"), 12);
-  // Past and static columns may be absent from it.
-  std::string fewer = "unique_id,ds,y,promotion,day\n";
-  for (const std::string& line : lines_of(actual)) {
-    std::vector<std::string> fields;
-    for (size_t from = 0, to = 0; to != std::string::npos; from = to + 1)
-      fields.push_back(line.substr(from, (to = line.find(',', from)) == std::string::npos ? to : to - from));
-    if (fields[0] != "unique_id")
-      fewer += fields[0] + "," + fields[1] + "," + fields[2] + "," + fields[3] + "," + fields[5] + "\n";
+  std::string actual = full[0] + "\n", fewer = "unique_id,ds,y,promotion,day\n";
+  for (size_t i = 1; i < full.size(); ++i) {
+    if ((i - 1) % 100 < 96) continue;
+    actual += full[i] + "\n";
+    const std::vector<std::string> fields = split(full[i]);
+    fewer += fields[0] + "," + fields[1] + "," + fields[2] + "," + fields[3] + "," + fields[5] + "\n";
   }
+  put("actual.csv", actual);
   put("fewer.csv", fewer);
-  EXPECT_EQ(nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", "fewer.csv", "--model",
-                                        "m", "--device", "cpu", "--freq", "index", "--json"})),
-            e);
-  must({"forecast",
-        "roll",
-        "--data",
-        "known.csv",
-        "--horizon",
-        "4",
-        "--folds",
-        "2",
-        "-o",
-        "r",
-        "--lookbacks",
-        "2",
-        "--losses",
-        "mae",
-        "--n-blocks",
-        "1",
-        "--mlp-units",
-        "16,16",
-        "--batch-size",
-        "16",
-        "--max-steps",
-        "10",
-        "--device",
-        "cpu",
-        "-q",
-        "--future-columns",
-        "promotion",
-        "--past-columns",
-        "visits",
-        "--freq",
-        "index",
-        "--early-stop-patience-steps",
-        "2",
-        "--val-check-steps",
-        "5",
-        "--baselines",
-        "naive"});
+  const auto eval = [&](const std::string& file) {
+    return nlohmann::json::parse(must({"forecast", "eval", "--data", "known.csv", "--actual", file, "--model", "m",
+                                       "--device", "cpu", "--freq", "index", "--json"}));
+  };
+  const nlohmann::json e = eval("actual.csv");
+  EXPECT_EQ(e.at("points"), 12);
+  EXPECT_EQ(eval("fewer.csv"), e) << "past and static columns may be absent";
+}
+
+TEST_F(ForecastCovariates, RollsWithColumns) {
+  divide(shops(100, 96));
+  must(
+      words("forecast roll --data known.csv --horizon 4 --folds 2 -o r --lookbacks 2 --losses mae --n-blocks 1 "
+            "--mlp-units 16,16 --batch-size 16 --max-steps 10 --device cpu -q --future-columns promotion "
+            "--past-columns visits --freq index --early-stop-patience-steps 2 --val-check-steps 5 --baselines naive"));
   EXPECT_TRUE(exists("r/forecasts.csv"));
 }
 

@@ -32,17 +32,7 @@ template <class Args>
 AttentionProblem distance_problem(const Args& a) {
   const int64_t tables = static_cast<int64_t>(static_cast<bool>(a.distance_queries)) +
                          static_cast<int64_t>(static_cast<bool>(a.distance_keys));
-  AttentionProblem p{};
-  p.starts = a.batch.starts.template as<int32_t>();
-  p.order = a.batch.order.template as<int32_t>();
-  p.B = static_cast<int>(a.batch.B);
-  p.S = static_cast<int>(a.batch.S);
-  p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
-  p.heads = static_cast<int>(a.heads);
-  p.first_query_only = a.first_query_only;
-  p.scale = attention_scale(a.q.cols() / a.heads, tables);
-  p.lse = a.lse.template as<float>();
-  p.drop = dropout_mask(a.dropout);
+  AttentionProblem p = attention_problem(a, a.batch.S, attention_scale(a.q.cols() / a.heads, tables));
   p.reach = static_cast<int>((a.distance_keys ? a.distance_keys : a.distance_queries).rows() / 2);
   return p;
 }

@@ -9,6 +9,9 @@
 // Rows past the end are clamped to the last valid row and masked. Softmax is exact, in fp32, base 2. Long sequences
 // read V by ldmatrix instead, with columns in dim order, and rows past the end of a buffer as zeros.
 #pragma once
+#include <algorithm>
+#include <cmath>
+
 #include "ops/cuda/elem.cuh"
 
 namespace brim::ops {
@@ -43,6 +46,33 @@ struct AttentionProblem {
   float unscale;       // 1 / scale
   const float* turns;  // [S][D] by position: D/2 cosines, D/2 sines; or null
 };
+// Members that all kernels use, for AttentionArgs and AttentionGradArgs; others are 0 or null. `S`: longest sequence.
+template <class Args>
+AttentionProblem attention_problem(const Args& a, int64_t S, float scale) {
+  AttentionProblem p{};
+  p.starts = a.batch.starts.template as<int32_t>();
+  p.order = a.batch.order.template as<int32_t>();
+  p.B = static_cast<int>(a.batch.B);
+  p.S = static_cast<int>(S);
+  p.n_long = static_cast<int>(p.order != nullptr ? a.batch.n_long : p.S > kShortTokens ? a.batch.B : 0);
+  p.heads = static_cast<int>(a.heads);
+  p.first_query_only = a.first_query_only;
+  p.scale = scale;
+  p.lse = a.lse.template as<float>();
+  p.drop = dropout_mask(a.dropout);
+  return p;
+}
+// Also those of kernels without tables of distances.
+template <class Args>
+AttentionProblem attention_problem(const Args& a) {
+  const auto head_size = static_cast<float>(a.q.cols() / a.heads);
+  AttentionProblem p = attention_problem(a, a.batch.S > 0 ? a.batch.S : a.batch.T, 1.0f / std::sqrt(head_size));
+  p.window = static_cast<int>(std::min<int64_t>(a.window, 1 << 30));
+  p.bias = a.bias.template as<float>();
+  p.reach = static_cast<int>(a.bias.cols() / 2);
+  p.unscale = std::sqrt(head_size);
+  return p;
+}
 struct AttentionSequence {
   int q_start, q_len, kv_start, kv_len;
 };

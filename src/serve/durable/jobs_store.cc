@@ -520,11 +520,9 @@ void JobsStore::run(Job job, std::stop_token stop) {
   if (device_lost) std::rethrow_exception(device_lost);
 }
 
-void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
-  const fs::path input = input_of(job), target = output_of(job);
-  rows::RowReader reader({input.string()}, reader_options(job.request));
+JobModel JobsStore::choose_model(Job& job) {
   const bool unchosen = job.model.empty();
-  const JobModel model = models_(job);
+  JobModel model = models_(job);
   require_labels(*model.scorer, model.name);
   update(job.id, [&](Job& known) {
     known.model = job.model = model.name;
@@ -536,6 +534,14 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
     else if (unchosen)
       save(known);
   });
+  return model;
+}
+
+void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
+  const fs::path input = input_of(job), target = output_of(job);
+  rows::RowReader reader({input.string()}, reader_options(job.request));
+  const bool unchosen = job.model.empty();
+  const JobModel model = choose_model(job);
 
   std::error_code ignored;
   if (fs::exists(target, ignored)) return;  // killed after renaming the output, before saving the status
@@ -563,6 +569,7 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
     }
     counters["tokens"] += done->tokens;
     file.write_block(bytes, done->good, done->bad, blocks.position());
+    const double seconds = seconds_since(begun_ns);
     update(job.id, [&](Job& known) {
       known.completed_rows = counters["rows"];
       known.failed_rows = counters["bad rows"];
@@ -572,7 +579,6 @@ void JobsStore::score_rows(Job& job, const std::stop_token& stop) {
       // Within a chunk, the offset is more precise; in a compressed file it counts decompressed bytes.
       if (total_bytes > 0)
         known.progress = static_cast<double>(std::min(blocks.file_bytes(), blocks.position().offset)) / total_bytes;
-      const double seconds = seconds_since(begun_ns);
       const int64_t rows = known.completed_rows + known.failed_rows - earlier_rows;
       known.rows_per_second = static_cast<double>(rows) / std::max(seconds, 1e-6);
       known.seconds_left = time_left.after(seconds, known.progress);

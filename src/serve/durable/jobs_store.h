@@ -154,6 +154,7 @@ class JobsStore {
   void update(const std::string& id, const std::function<void(Job&)>& change);
   Job* next_job();  // requires the lock; null: none
   void run(Job job, std::stop_token stop);
+  JobModel choose_model(Job& job);
   void score_rows(Job& job, const std::stop_token& stop);
 
   const std::filesystem::path folder_;
