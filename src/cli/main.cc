@@ -31,35 +31,12 @@
 #include "cli/render.h"
 #include "cli/tei_flags.h"
 #include "cli/verb.h"
+#include "cli/verbs.h"
 #include "io/descriptor.h"
 #include "plan/card_measure.h"
-#include "train/settings.h"
 
 namespace brim::cli {
 namespace {
-
-constexpr Verb kVerbs[] = {
-    {"score", "label the texts of files or stdin", setup_score},
-    {"shards", "deprecated: use `brim score --shard status`, `missing` or `check`", setup_shards},
-#if defined(BRIM_WITH_SERVE)
-    {"serve", "serve models over HTTP", setup_serve},
-    {"queue", "check and repair the queues of a stopped server", setup_queue},
-#endif
-    {"train", "fine-tune a model on labelled rows", setup_train},
-    {"plan", "show how a model would use the memory of a device", setup_plan},
-    {"eval", "evaluate a model on labelled data", setup_eval},
-    {"embed", "compute embeddings of texts", setup_embed},
-    {"forecast", "forecast time series and evaluate forecasts", setup_forecast},
-    {"doctor", "diagnose a slow run and predict the gain of each fix", setup_doctor},
-    {"compare", "compare models on the same rows: accuracy, agreement, speed, memory", setup_compare},
-    {"profile", "measure load time, latency, throughput, concurrency and memory of models", setup_profile},
-    {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
-    {"tune", "deprecated: use `brim models tune`", setup_tune},
-    {"bench", "benchmark a server under load", setup_bench},
-    {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
-    {"models", "list, show, export and tune models", setup_models},
-    {"monitor", "watch the GPUs, this machine and its running Brim processes", setup_monitor},
-};
 
 std::atomic<bool> stop{false}, saves{false};
 std::atomic<int64_t> stopped_ns{0};  // time of the first signal
@@ -117,7 +94,7 @@ bool reader_is_gone(int fd) {
 
 std::string unknown_verb(const std::string& typed) {
   std::vector<std::string> names = {"help", "completion"};
-  for (const auto& v : kVerbs) names.emplace_back(v.name);
+  for (const Verb& v : all_verbs()) names.emplace_back(v.name);
   const std::string near = nearest_name(typed, names);
   return fmt::format("unknown command '{}'{}; `brim help` lists all commands", typed,
                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
@@ -165,7 +142,7 @@ std::string flag_suggestion(const CLI::App& verb, const std::string& typed, cons
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  return dashed(verb.get_name() == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names));
+  return dashed(nearest_setting(verb.get_name(), typed).value_or(nearest_name(typed, names)));
 }
 
 // The value of a flag that may be unknown: --flag=VALUE or --flag VALUE. Empty if there is none.
@@ -232,7 +209,7 @@ using Verbs = std::vector<std::pair<CLI::App*, std::function<int()>>>;
 
 Verbs add_verbs(CLI::App& app) {
   Verbs verbs;
-  for (const Verb& verb : kVerbs) {
+  for (const Verb& verb : all_verbs()) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     auto action = verb.setup(*sub);
     add_pull_flag(*sub);
