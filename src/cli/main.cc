@@ -32,6 +32,7 @@
 #include "cli/tei_flags.h"
 #include "cli/verb.h"
 #include "cli/verbs.h"
+#include "device/built_with_cuda.h"
 #include "io/descriptor.h"
 #include "plan/card_measure.h"
 
@@ -283,6 +284,12 @@ void run_help(const CLI::App& app, const HelpFlags& flags) {
     print_help(*about, flags.all);
 }
 
+// "brim 0.1.0 (CUDA 12.4.131)"
+std::string version_text() {
+  const std::string cuda = device::cuda_compiler_version();
+  return fmt::format("brim {}{}", version(), cuda.empty() ? "" : fmt::format(" (CUDA {})", cuda));
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
   plan::set_measuring_program("/proc/self/exe");
@@ -294,7 +301,7 @@ int run(int argc, char** argv) {
   CLI::App app("Fine-tunes, runs and serves text classifiers within a planned memory limit", "brim");
   app.set_help_all_flag("--help-all", "print all flags and environment variables");
   app.get_help_ptr()->description("print the common flags");
-  app.set_version_flag("--version", std::string("brim ") + version())->description("print the version");
+  app.set_version_flag("--version", version_text())->description("print the version");
   app.require_subcommand(0, 1);
   app.add_option("--env-file", env_file,
                  "file of BRIM_ and other known variables (.env); the environment takes precedence")
