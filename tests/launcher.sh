@@ -80,14 +80,37 @@ expect "the missing package was installed: builds" called "--build"
 
 new_machine
 run score x --model a
-expect "a command without the server: does not build it" called "--preset release .*-DBRIM_SERVE=OFF"
+expect "score: builds the part that scores" called "--preset release .*-DBRIM_SCORING_ONLY=ON -DBRIM_SERVE=OFF"
+run embed x
+expect "another command of this part: builds nothing" no_calls
 run train
-expect "another one: builds nothing" no_calls
-run serve
-expect "serve: builds the server" called "-DBRIM_SERVE=ON"
+expect "train: builds the commands without the server" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=OFF"
+expect "train: logs the build" logged "building the other commands except the server for the CPU (takes about"
+run score x
+expect "score after train: builds nothing" no_calls
 touch "$here/src"
 run score x
-expect "keeps the server" called "-DBRIM_SERVE=ON"
+expect "keeps the commands" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=OFF"
+run serve
+expect "serve: builds the server" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=ON"
+touch "$here/src"
+run score x
+expect "keeps the server" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=ON"
+new_machine
+tool "$root/bin/flock" "printf '%s\n' 'release  ' 'part commands' >'$here/build/release/.built' # another call built meanwhile
+  mkdir -p '$here/build/release/src/cli'; printf '#!/bin/sh\n' >'$here/build/release/src/cli/brim'; chmod +x '$here/build/release/src/cli/brim'"
+run score x
+expect "score beside a build of more commands: builds nothing" no_calls
+scoring=$(sed -n 's/^ *{"\([a-z]*\)", .*/\1/p' "$source/src/cli/verbs_scoring.cc")
+expect "knows the commands that score" [ "$(wc -w <<<"$scoring")" -ge 5 ]
+for command in $(sed -n 's/^ *{"\([a-z]*\)", .*/\1/p' "$source/src/cli/verbs.cc"); do
+  new_machine
+  run $command
+  case " $(echo $scoring) " in
+    *" $command "*) expect "brim $command: builds only the part that scores" called "-DBRIM_SCORING_ONLY=ON" ;;
+    *) expect "brim $command: builds more than the part that scores" called "-DBRIM_SCORING_ONLY=OFF" ;;
+  esac
+done
 for arguments in "help" "score --help" "doctor -- brim serve" "plan --serve x" ""; do
   new_machine
   run $arguments
@@ -106,7 +129,7 @@ steps "1 4 17"
 run score x
 expect "logs progress every 10 %" [ "$(sed -n 's/.*compiled //p' "$work/err" | tr '\n' ' ')" = "13 % 56 % " ]
 run serve
-expect "the server after another command: logs the build" logged "^brim: building the server for the CPU"
+expect "the server after another command: logs the build" logged "^brim: building the other commands for the CPU (takes about"
 expect "the server after another command: logs progress" logged "compiled 56 %"
 touch "$here/src"
 run serve

@@ -9,9 +9,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
-#include "cli/engine_flags.h"
-#include "forecast/settings.h"
-#include "train/settings.h"
+#include "cli/verbs.h"
 
 namespace brim::cli {
 namespace {
@@ -32,9 +30,7 @@ struct VerbWords {
 
 // Allowed values of a setting in the command's table; empty if any.
 std::vector<std::string> choices_of(const std::string& verb, const std::string& flag) {
-  const auto infos = verb == "train"                 ? train::train_settings().infos()
-                     : verb.starts_with("forecast ") ? forecast::forecast_settings().infos()
-                                                     : engine_settings().infos();
+  const auto infos = settings_of(verb);
   const auto info = std::find_if(infos.begin(), infos.end(), [&](const auto& i) { return dashed(i.name) == flag; });
   return info == infos.end() ? std::vector<std::string>{} : info->choices;
 }

@@ -32,35 +32,13 @@
 #include "cli/render.h"
 #include "cli/tei_flags.h"
 #include "cli/verb.h"
+#include "cli/verbs.h"
+#include "device/built_with_cuda.h"
 #include "io/descriptor.h"
 #include "plan/card_measure.h"
-#include "train/settings.h"
 
 namespace brim::cli {
 namespace {
-
-constexpr Verb kVerbs[] = {
-    {"score", "label the texts of files or stdin", setup_score},
-    {"shards", "deprecated: use `brim score --shard status`, `missing` or `check`", setup_shards},
-#if defined(BRIM_WITH_SERVE)
-    {"serve", "serve models over HTTP", setup_serve},
-    {"queue", "check and repair the queues of a stopped server", setup_queue},
-#endif
-    {"train", "fine-tune a model on labelled rows", setup_train},
-    {"plan", "show how a model would use the memory of a device", setup_plan},
-    {"eval", "evaluate a model on labelled data", setup_eval},
-    {"embed", "compute embeddings of texts", setup_embed},
-    {"forecast", "forecast time series and evaluate forecasts", setup_forecast},
-    {"doctor", "diagnose a slow run and predict the gain of each fix", setup_doctor},
-    {"compare", "compare models on the same rows: accuracy, agreement, speed, memory", setup_compare},
-    {"profile", "measure load time, latency, throughput, concurrency and memory of models", setup_profile},
-    {"tokenize", "show token ids, tokens and offsets", setup_tokenize},
-    {"tune", "deprecated: use `brim models tune`", setup_tune},
-    {"bench", "benchmark a server under load", setup_bench},
-    {"pull", "download a model from a Hugging Face hub into the local cache", setup_pull},
-    {"models", "list, show, export and tune models", setup_models},
-    {"monitor", "watch the GPUs, this machine and its running Brim processes", setup_monitor},
-};
 
 std::atomic<bool> stop{false}, saves{false};
 std::atomic<int64_t> stopped_ns{0};  // time of the first signal
@@ -118,7 +96,7 @@ bool reader_is_gone(int fd) {
 
 std::string unknown_verb(const std::string& typed) {
   std::vector<std::string> names = {"help", "completion"};
-  for (const auto& v : kVerbs) names.emplace_back(v.name);
+  for (const Verb& v : all_verbs()) names.emplace_back(v.name);
   const std::string near = nearest_name(typed, names);
   return fmt::format("unknown command '{}'{}; `brim help` lists all commands", typed,
                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
@@ -166,7 +144,7 @@ std::string flag_suggestion(const CLI::App& verb, const std::string& typed, cons
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options())
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-  return dashed(verb.get_name() == "train" ? train::train_settings().nearest(typed) : nearest_name(typed, names));
+  return dashed(nearest_setting(verb.get_name(), typed).value_or(nearest_name(typed, names)));
 }
 
 // The value of a flag that may be unknown: --flag=VALUE or --flag VALUE. Empty if there is none.
@@ -233,7 +211,7 @@ using Verbs = std::vector<std::pair<CLI::App*, std::function<int()>>>;
 
 Verbs add_verbs(CLI::App& app) {
   Verbs verbs;
-  for (const Verb& verb : kVerbs) {
+  for (const Verb& verb : all_verbs()) {
     CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
     auto action = verb.setup(*sub);
     add_pull_flag(*sub);
@@ -338,6 +316,12 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
+// "brim 0.1.0 (CUDA 12.4.131)"
+std::string version_text() {
+  const std::string cuda = device::cuda_compiler_version();
+  return fmt::format("brim {}{}", version(), cuda.empty() ? "" : fmt::format(" (CUDA {})", cuda));
+}
+
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "measure-card") return run_measure_card({argv + 2, argv + argc});
   plan::set_measuring_program("/proc/self/exe");
@@ -349,7 +333,7 @@ int run(int argc, char** argv) {
   CLI::App app("Fine-tunes, runs and serves text classifiers within a planned memory limit", "brim");
   app.set_help_all_flag("--help-all", "print all flags and environment variables");
   app.get_help_ptr()->description("print the common flags");
-  app.set_version_flag("--version", std::string("brim ") + version())->description("print the version");
+  app.set_version_flag("--version", version_text())->description("print the version");
   app.require_subcommand(0, 1);
   app.add_option("--env-file", env_file,
                  "file of BRIM_ and other known variables (.env); the environment takes precedence")

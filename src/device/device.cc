@@ -35,8 +35,10 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 
 #if defined(BRIM_WITH_CUDA)
 bool built_with_cuda() { return true; }
+std::string cuda_compiler_version() { return BRIM_CUDA_VERSION; }
 #else
 bool built_with_cuda() { return false; }
+std::string cuda_compiler_version() { return ""; }
 std::optional<std::string> cuda_unavailable_reason(int) {
 #if defined(BRIM_WHEEL)
   return "this build has no CUDA backend; install a wheel with CUDA, or run `pip install . -C "

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache file with a device's GEMM choices, and the built-in choices. Included by gemm_tuner.cc and its test only.
+// The cache file with a device's GEMM choices, and the built-in choices. Included by gemm_tuner.cc and its test only;
+// builds without CUDA do not contain it.
 #pragma once
 #include <optional>
 #include <string>

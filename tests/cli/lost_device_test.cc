@@ -55,6 +55,16 @@ TEST_F(LostDevice, ExitsWithSixAndResumes) {
   EXPECT_TRUE(met_in_the_middle);
 }
 
+TEST_F(LostDevice, ReportsCudaVersionAndLoadedLibrary) {
+  EXPECT_NE(must({"--version"}).find(" (CUDA 1"), std::string::npos);
+  BRIM_NEEDS_GPU();
+  put("in.txt", made_up_lines(kRows));
+  make_model("bert_sequence", "tiny");
+  const Outcome got = brim(score("o.csv"), {.environment = {{"BRIM_DEBUG", "1"}}});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.err.find("libcublasLt.so."), std::string::npos) << got.err;
+}
+
 // Algorithms that compute nothing are the fastest; the tuner must not select them.
 TEST_F(LostDevice, TuningRejectsAlgorithmWithWrongResult) {
   BRIM_NEEDS_GPU();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/env.h"
+#include "base/log.h"
 #include "device/cuda/cuda_stream.h"
 #include "ops/gemm_tuner.h"
 
@@ -29,33 +30,48 @@ std::vector<std::string> beside_a_wheel(int major) {
   return names;
 }
 
+constexpr int kMajor = CUDART_VERSION / 1000;
+
+// Any major version fits: the functions in use are the same in 12 and 13. The version of the build comes first.
+std::vector<std::string> library_names() {
+  std::vector<std::string> names;
+  if (const auto forced = env("BRIM_CUBLASLT")) names.push_back(*forced);
+  for (const int major : {kMajor, 13, 12}) {
+    names.push_back(fmt::format("libcublasLt.so.{}", major));
+    for (const std::string& name : beside_a_wheel(major)) names.push_back(name);
+    for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // build-time path; system default
+      names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
+  }
+  return names;
+}
+
 }  // namespace
 
-const LtLibrary& lt_library() {
-  static const LtLibrary loaded = [] {
-    constexpr int kMajor = CUDART_VERSION / 1000;
-    std::vector<std::string> names;
-    if (const auto forced = env("BRIM_CUBLASLT")) names.push_back(*forced);
-    for (const int major : {kMajor, 13, 12}) {
-      names.push_back(fmt::format("libcublasLt.so.{}", major));
-      for (const std::string& name : beside_a_wheel(major)) names.push_back(name);
-      for (const char* folder : {BRIM_CUDA_LIBRARIES, "/usr/local/cuda/lib64"})  // build-time path; system default
-        names.push_back(fmt::format("{}/libcublasLt.so.{}", folder, major));
-    }
-    void* so = nullptr;
-    for (const std::string& name : names)
-      if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-    if (so == nullptr)
-      fail(ErrorCode::device_lost,
-           "cuBLASLt was not found (libcublasLt.so.{0}); install the CUDA libraries (for a wheel: pip install "
-           "'brim[cuda{0}]'), set LD_LIBRARY_PATH, or set BRIM_CUBLASLT to the file",
-           kMajor);
-    LtLibrary l;
+LtLibrary load_lt_library(const std::vector<std::string>& names) {
+  void* so = nullptr;
+  for (const std::string& name : names)
+    if ((so = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+  if (so == nullptr)
+    fail(ErrorCode::device_lost,
+         "cuBLASLt was not found (libcublasLt.so.{0}); install the CUDA libraries (for a wheel: pip install "
+         "'brim[cuda{0}]'), set LD_LIBRARY_PATH, or set BRIM_CUBLASLT to the file",
+         kMajor);
+  LtLibrary l;
 #define BRIM_LT_LOOKUP(name)                                                         \
   if ((l.name = reinterpret_cast<decltype(&::name)>(::dlsym(so, #name))) == nullptr) \
     fail(ErrorCode::device_lost, "cuBLASLt has no {}: it is too old for this build", #name);
-    BRIM_LT_FUNCTIONS(BRIM_LT_LOOKUP)
+  BRIM_LT_FUNCTIONS(BRIM_LT_LOOKUP)
 #undef BRIM_LT_LOOKUP
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<const void*>(l.cublasLtCreate), &found) != 0 && found.dli_fname != nullptr)
+    l.file = found.dli_fname;
+  return l;
+}
+
+const LtLibrary& lt_library() {
+  static const LtLibrary loaded = [] {
+    LtLibrary l = load_lt_library(library_names());
+    log_debug("cuBLASLt {} loaded from {}", l.cublasLtGetVersion(), l.file);
     return l;
   }();
   return loaded;

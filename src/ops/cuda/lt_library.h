@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <string>
+#include <vector>
 
 namespace brim::ops {
 
@@ -34,8 +35,11 @@ struct LtLibrary {
 #define BRIM_LT_MEMBER(name) decltype(&::name) name = nullptr;
   BRIM_LT_FUNCTIONS(BRIM_LT_MEMBER)
 #undef BRIM_LT_MEMBER
+  std::string file;
 };
 
+// The first of `names`, files or names of libraries, that can be loaded.
+LtLibrary load_lt_library(const std::vector<std::string>& names);
 const LtLibrary& lt_library();  // fails if not found
 // `problem` describes the product in the error message.
 void check_lt(cublasStatus_t status, const char* call, const std::string& problem);
