@@ -102,5 +102,30 @@ TEST_F(AdapterCudaTest, AdaptersShareTheBaseUnderOneLimit) {
   EXPECT_LE(of_device.most_reserved_bytes(), int64_t{4} << 30);
 }
 
+TEST_F(AdapterCudaTest, SharedBatchesGiveTheResultsOfSeparateOnes) {
+  BRIM_NEEDS_GPU();
+  std::vector<Arithmetic> all = arithmetics();
+  all.push_back({"fp32", 1e-4});
+  for (const char* name : {"roberta", "albert", "modernbert"})
+    for (const Arithmetic& a : all)
+      for (const bool deterministic : {false, true})
+        for (const size_t count : {6, 16, 300}) {
+          SCOPED_TRACE(
+              fmt::format("{} {} {} texts{}", name, a.precision, count, deterministic ? ", deterministic" : ""));
+          std::vector<ScorerOptions> options;
+          for (const double alpha : {2, 4, 6, 8}) options.push_back(on_gpu(variant(alpha, name), a.precision));
+          for (ScorerOptions& o : options) o.deterministic = deterministic;
+          const auto scorers = open_together(options);
+          const std::vector<std::string> texts = make_texts(count, 3, 60);
+          const auto got = together(scorers, texts);
+          EXPECT_GT(shared_batches(scorers), 1);
+          for (size_t t = 0; t < texts.size(); ++t) {
+            ASSERT_FALSE(got[t].error) << got[t].error->what();
+            expect_near(got[t].scores, logits(*scorers[t % scorers.size()], texts[t]), 2 * a.roundings);
+          }
+          EXPECT_LE(engine_of(*scorers[0]).device().allocated_bytes(), ledger(*scorers[0]).reserved_bytes());
+        }
+}
+
 }  // namespace
 }  // namespace brim::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA and frozen parameters on the GPU: gradients and losses equal those of the CPU, which the other tests compare with
+// LoRA and frozen parameters on the GPU: gradients and losses equal those of the CPU, which other tests compare with
 // PEFT and PyTorch, and runs fit in the memory that is planned for them.
 #include <gtest/gtest.h>
 
@@ -88,8 +88,8 @@ TEST(LoraCuda, GradientsMatchTheCpu) {
     double largest = 0;
     for (const auto& grad : want.grads) largest = std::max(largest, norm_of(grad));
     for (const Arithmetic& a : arithmetics(*gpu)) {
-      SCOPED_TRACE(fmt::format("{} {} {}", partial.name,
-                               partial.lora ? -1 : static_cast<int>(partial.freeze.part), precision_name(a.precision)));
+      SCOPED_TRACE(fmt::format("{} {} {}", partial.name, partial.lora ? -1 : static_cast<int>(partial.freeze.part),
+                               precision_name(a.precision)));
       const auto training = partial.on(*gpu, a.precision);
       const Pass got = run_pass(*training, a.loss_scale);
       EXPECT_NEAR(got.loss, want.loss, a.tolerance * std::abs(want.loss));
@@ -114,8 +114,8 @@ TEST(LoraCuda, FirstLossesMatchTheCpu) {
   for (const Partial& partial : partial_trainings()) {
     const auto want = losses_of(*partial.on(*cpu, Precision::fp32), golden);
     for (const Arithmetic& a : arithmetics(*gpu)) {
-      SCOPED_TRACE(fmt::format("{} {} {}", partial.name,
-                               partial.lora ? -1 : static_cast<int>(partial.freeze.part), precision_name(a.precision)));
+      SCOPED_TRACE(fmt::format("{} {} {}", partial.name, partial.lora ? -1 : static_cast<int>(partial.freeze.part),
+                               precision_name(a.precision)));
       const bool exact = a.precision == Precision::fp32;
       const auto losses = losses_of(*partial.on(*gpu, a.precision), golden, a.loss_scale);
       ASSERT_EQ(losses.size(), want.size());
