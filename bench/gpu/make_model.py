@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes classifiers with seeded random weights and realistic shapes for benchmarks:
-make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|modernbert-base|deberta-v3-base].
+make_model.py TOKENIZER_DIR OUT [roberta-base|roberta-large|distil|minilm|tiny|roberta-base-4k|xlmr-base|xlmr-large|
+modernbert-base|deberta-v3-base|deberta-v3-large].
 
 Other families: FAMILY-tiny or FAMILY-minilm, e.g. mpnet-minilm. All of them, into OUT/NAME: make_model.py TOKENIZER_DIR OUT families.
 With the suffix -nli, the labels are contradiction, neutral and entailment."""
@@ -19,8 +20,12 @@ SHAPES = {
     "distil": dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, intermediate_size=3072),
     "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "minilm": dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
+    # The vocabulary of XLM-R is larger than the tokenizer's.
+    "xlmr-base": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, vocab_size=250002),
+    "xlmr-large": dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096, vocab_size=250002),
     "modernbert-base": {},  # library defaults; the vocabulary is larger than the tokenizer's
     "deberta-v3-base": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512),
+    "deberta-v3-large": dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096, max_position_embeddings=512, vocab_size=128100),
     "roberta-base-4k": dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, max_position_embeddings=4098),
 }
 # Configuration class prefix and extra keys of each family; all use RoBERTa's tokenizer.

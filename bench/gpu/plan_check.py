@@ -3,12 +3,12 @@
 """Compares planned with measured memory in short runs with random models, tasks, lengths, precisions and limits.
 
   plan_check.py --brim PROGRAM --models DIR --texts FILE --train CSV [--runs 200] [--parallel 4] [--seed 1] [--json OUT]
-                [--families bert,mpnet,…] [--device cpu] [--scoring NAMES]
+                [--families bert,mpnet,…] [--device cpu] [--scoring NAMES] [--kinds lora,freeze,adapters [--adapted NAMES]]
 
 DIR contains tiny, minilm, distil, roberta-base and roberta-large from bench/gpu/make_model.py; CSV has columns text and label.
 Training runs are plain, with validation, with a teacher, of taggers, or multi-label. Memory is NVML's figure for the process,
 polled every 10 ms. Fails (exit 1) if a run fails with an error other than "does not fit", uses more memory than its limit or
-plan, or if a kind of training never ran. Then repeats a run with another process allocating half of the free memory before or
+plan, or if a kind never ran. Then repeats a run with another process allocating half of the free memory before or
 during it; this fails also if the other process was too late.
 
 With --families, --runs is per family (models FAMILY-tiny and FAMILY-minilm from make_model.py); includes pairs, without the other
@@ -16,6 +16,11 @@ process. With --device cpu, memory is the maximum resident set size.
 
 With --scoring, runs only score, with the models NAMES of DIR on a CPU: random precisions (mostly int8), limits, threads, numbers
 of texts, shares of repeated texts, and sizes of --cache.
+
+With --kinds, runs are of these kinds only, with the models NAMES of DIR (default: tiny,minilm,distil,roberta-base) and without
+the other process: lora (ranks, targets, dropout, with and without validation), freeze (embeddings, layers, all but the head), and
+adapters, a server with 1 to 16 adapters on one base that scores texts of random adapters. The plan of a server is that of the
+models that are loaded.
 """
 import argparse
 import csv
@@ -23,10 +28,14 @@ import ctypes
 import json
 import os
 import random
+import re
+import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -60,6 +69,8 @@ def watch(gpu, peaks, stop):
 
 KINDS = ["plain", "validation", "teacher", "tags", "multi-label"]
 FAMILY_KINDS = ["plain", "validation", "tags", "multi-label", "pairs"]
+ADAPTER_KINDS = ["lora", "freeze", "adapters"]
+ADAPTER_RANKS = [2, 8, 32]
 
 
 def command(args, case, out):
@@ -74,8 +85,14 @@ def command(args, case, out):
         pairs = case.get("kind") == "pairs" and args.families
         rows = [f"{args.work}/pairs.csv", "--pair-column", "other"] if pairs else [case.get("texts", args.texts)]
         return [args.brim, "score", *rows, "-o", f"{out}.csv", "--summary-json", f"{out}.json", *base]
+    if case["task"] == "serve":
+        adapters = [f"--adapter=a{i}={args.work}/adapters/{case['model']}-{r}" for i, r in enumerate(case["ranks"])]
+        return [args.brim, "serve", "--port", str(case["port"]), *adapters, *base]
     work, validation = args.work, ["--eval-strategy", "steps", "--eval-steps", "1"]
+    own = case.get("flags", [])
     kinds = {
+        "lora": ["--train", args.train, *own],
+        "freeze": ["--train", args.train, *own],
         "plain": ["--train", args.train],
         "validation": ["--train", args.train, "--val", f"{work}/val.csv", *validation],
         "teacher": ["--train", args.train, "--val", f"{work}/val.csv", *validation, "--teacher", f"{args.models}/{case.get('teacher')}"],
@@ -83,7 +100,7 @@ def command(args, case, out):
         "tags": ["--train", f"{work}/tags.conll", "--val", f"{work}/tags_val.conll", *validation, "--ignore-mismatched-head"],
         "multi-label": ["--train", f"{work}/multi.csv", "--val", f"{work}/multi_val.csv", *validation, "--multi-label", "--ignore-mismatched-head"],
     }
-    kind = kinds[case["kind"]]
+    kind = kinds[case["kind"]] + (["--val", f"{work}/val.csv", *validation] if case.get("evaluates") else [])
     return [args.brim, "train", *kind, "--output", out, "--max-steps", "2", "--logging-steps", "1", "--save-strategy", "no",
             "--batch-tokens", str(case["batch"]), "--learning-rate", "1e-5", *base]
 
@@ -115,6 +132,8 @@ def write_data(args):
 
 
 def planned(case, out):
+    if case["task"] == "serve":
+        return case.pop("planned_by_server", None)
     if case["task"] == "score":
         return json.load(open(f"{out}.json"))["planned_bytes"]
     for line in open(f"{out}/train_log.jsonl"):
@@ -126,16 +145,71 @@ def planned(case, out):
     return None
 
 
+def write_adapters(args):
+    """Trains an adapter of each rank for each model."""
+
+    def write(name, rank):
+        out = f"{args.work}/adapters/{name}-{rank}"
+        case = dict(task="train", kind="lora", flags=["--lora-r", str(rank)], model=name, precision="fp32", length=32, limit=0, fill=False, batch=512)
+        subprocess.run(["rm", "-rf", out])
+        made = subprocess.run([*command(args, case, out), "--max-steps", "1"], capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+
+    os.makedirs(f"{args.work}/adapters", exist_ok=True)
+    threads = [threading.Thread(target=write, args=(name, rank)) for name in args.adapted for rank in ADAPTER_RANKS]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+
+
+def use_server(args, process, case):
+    """Scores texts of random adapters, reads the plan from the metrics and stops the server."""
+    url, r = f"http://127.0.0.1:{case['port']}", random.Random(case["port"])
+    lines = [line for line in open(args.texts, encoding="utf-8").read().splitlines()[:4000] if line.strip()]
+
+    def score(texts, model):
+        body = json.dumps({"inputs": texts, "model": model, "truncate": True}).encode()
+        try:
+            urllib.request.urlopen(urllib.request.Request(f"{url}/predict", body, {"Content-Type": "application/json"}), timeout=120).read()
+        except OSError as error:
+            case["failed"] = f"{error} {error.read()[:200] if hasattr(error, 'read') else ''}"
+
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{url}/health", timeout=5).read()
+                break
+            except OSError:
+                if process.poll() is not None:
+                    return
+                time.sleep(0.1)
+        senders = [threading.Thread(target=lambda i=i: score([[" ".join(r.sample(lines, 20)) if i % 5 == 0 else t] for t in r.sample(lines, 32)], f"a{i}"))
+                   for i in range(len(case["ranks"]))]
+        [t.start() for t in senders]
+        [t.join() for t in senders]
+        for text in r.sample(lines, 20):
+            score(text, f"a{r.randrange(len(case['ranks']))}")
+        metrics = urllib.request.urlopen(f"{url}/metrics", timeout=30).read().decode()
+        case["planned_by_server"] = int(sum(float(v) for v in re.findall(r"^brim_memory_planned_bytes\{.*\} (\S+)$", metrics, re.M)))
+    except OSError as error:
+        case["failed"] = str(error)
+    process.send_signal(signal.SIGTERM)
+
+
 def run(args, gpu, peaks, index, case, under_way=None):
     """Executes one run; calls under_way(process) after starting it."""
     out = f"{args.work}/run{index}"
     subprocess.run(["rm", "-rf", out, f"{out}.csv", f"{out}.json"])
     p = subprocess.Popen(command(args, case, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if under_way:
-        threading.Thread(target=under_way, args=(p,), daemon=True).start()
+    if case["task"] == "serve":
+        under_way = lambda process: use_server(args, process, case)  # noqa: E731
+    watcher = threading.Thread(target=under_way, args=(p,), daemon=True) if under_way else None
+    if watcher:
+        watcher.start()
     err = p.stderr.read()
     _, status, usage = os.wait4(p.pid, 0)
     p.returncode = os.waitstatus_to_exitcode(status)
+    if watcher:
+        watcher.join()
     result = dict(case, index=index, code=p.returncode, held=usage.ru_maxrss * 1024 if args.device == "cpu" else peaks.get(p.pid, 0), error=err.strip().splitlines()[-1:] if p.returncode else [])
     if p.returncode == 0:
         result["planned"] = planned(case, out)
@@ -169,7 +243,31 @@ def scoring_cases(args):
                    threads=r.choice([1, 2]))
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def adapter_cases(args):
+    r = random.Random(args.seed)
+    for index in range(args.runs):
+        kind, precisions = args.kinds[index % len(args.kinds)], ["fp32"] if args.device == "cpu" else ["fp32", "tf32", "bf16", "bf16", "fp16"]
+        case = dict(task="train", kind=kind, model=r.choice(args.adapted), limit=r.choice([1, 2, 4, 6, 8, 12]), length=r.choice([32, 64, 128, 256, 512]),
+                    fill=r.random() < 0.25, batch=r.choice([1024, 4096, 16384]), precision=r.choice(precisions), evaluates=r.random() < 0.5)
+        if kind == "lora":
+            case["flags"] = ["--lora-r", str(r.choice([1, 4, 8, 16, 64])), "--lora-dropout", r.choice(["0", "0.1"]), "--lora-targets", r.choice(["all", "attention", "query,value"])]
+        elif kind == "freeze":
+            case["flags"] = ["--freeze", r.choice(["embeddings", "layers:1", "layers:2", "all-but-head"])]
+        else:
+            case.update(task="serve", fill=False, ranks=[r.choice(ADAPTER_RANKS) for _ in range(r.choice([1, 2, 4, 16]))], port=free_port())
+        yield case
+
+
 def cases(args):
+    if args.kinds:
+        yield from adapter_cases(args)
+        return
     if args.scoring:
         yield from scoring_cases(args)
         return
@@ -262,12 +360,18 @@ def main():
     a.add_argument("--json")
     a.add_argument("--families", type=lambda names: names.split(","), default=[])
     a.add_argument("--scoring", type=lambda names: names.split(","), default=[])
+    a.add_argument("--kinds", type=lambda names: names.split(","), default=[])
+    a.add_argument("--adapted", type=lambda names: names.split(","), default=["tiny", "minilm", "distil", "roberta-base"])
     a.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = a.parse_args()
     if args.scoring:
         args.device = "cpu"
+    if unknown := set(args.kinds) - set(ADAPTER_KINDS):
+        a.error(f"--kinds {','.join(unknown)}: unknown; use {','.join(ADAPTER_KINDS)}")
     os.makedirs(args.work, exist_ok=True)
     write_data(args)
+    if "adapters" in args.kinds:
+        write_adapters(args)
     gpu, peaks, stop = None if args.device == "cpu" else Gpu(), {}, threading.Event()
     if gpu:
         threading.Thread(target=watch, args=(gpu, peaks, stop), daemon=True).start()
@@ -287,23 +391,23 @@ def main():
     begin = time.time()
     [t.start() for t in threads]
     [t.join() for t in threads]
-    beside = [] if args.families or args.scoring else beside_another(args, gpu, peaks)
+    beside = [] if args.families or args.scoring or args.kinds else beside_another(args, gpu, peaks)
     stop.set()
     ran = [r for r in results if r["code"] == 0]
     unfit = [r for r in results if r["code"] == 5]
-    broken = [r for r in results if r["code"] not in (0, 5)] + [r for r in beside if r["code"] != 0]
+    broken = [r for r in results if r["code"] not in (0, 5) or "failed" in r] + [r for r in beside if r["code"] != 0]
     held = ran + [r for r in beside if r["code"] == 0]
     over_limit = [r for r in held if r["limit"] and r["held"] > r["limit"] * GIB]
     over_plan = [r for r in held if not r["planned"] or r["held"] > r["planned"]]
     late = [r for r in beside if not r["in_time"]]
     unseen = [r for r in held if r["held"] == 0]
-    kinds_wanted = [] if args.scoring else FAMILY_KINDS if args.families else KINDS
-    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] == "train") for k in kinds_wanted}
+    kinds_wanted = args.kinds if args.kinds else [] if args.scoring else FAMILY_KINDS if args.families else KINDS
+    kinds = {k: sum(r["kind"] == k for r in ran if r["task"] != "score") for k in kinds_wanted}
     missing = [k for k in kinds_wanted if args.runs >= 50 and not kinds[k]]
     loose = [r for r in ran if r["planned"] and r["planned"] - r["held"] > max(0.02 * r["planned"], 32 * MIB)]
     print(f"{len(results)} runs in {time.time() - begin:.0f} s: {len(ran)} ran, {len(unfit)} do not fit, {len(broken)} failed, "
           f"{len(over_limit)} over their limit, {len(over_plan)} over their plan, {len(loose)} use over 2 % and 32 MiB less than planned; "
-          f"{len(unseen)} not seen by NVML; trained: {', '.join(f'{k} {n}' for k, n in kinds.items())}")
+          f"{len(unseen)} not seen by NVML; runs: {', '.join(f'{k} {n}' for k, n in kinds.items())}")
     seen = [r for r in ran if r["held"] and r["planned"]]
     if seen:
         gaps = sorted((r["held"] - r["planned"]) / MIB for r in seen)
@@ -319,7 +423,7 @@ def main():
     if args.json:
         json.dump(results + beside, open(args.json, "w"))
     for kind in missing:
-        print(f"no training run of kind {kind}: increase --runs or change --seed")
+        print(f"no run of kind {kind}: increase --runs or change --seed")
     sys.exit(1 if broken or over_limit or over_plan or unseen or late or missing else 0)
 
 

@@ -151,7 +151,8 @@ DeviceQueue::OldestBatch DeviceQueue::oldest() const {
   return {seconds_since(since), static_cast<double>(oldest_predicted_ns_.load(std::memory_order_relaxed)) * 1e-9};
 }
 
-void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch, size_t pass) {
+void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch, size_t pass,
+                         model::AdapterRanges adapters) {
   model::ForwardRunner& forward = model.forward(pass);
   device::Stream& compute = *compute_;
   const auto predicted_ns =
@@ -166,7 +167,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
       } ends{*this};
       note_oldest(since, predicted_ns);
       ScopedZone zone(Zone::compute, batch.tokens());
-      result = forward.run(compute, batch.view());
+      result = forward.run(compute, batch.view(), adapters);
     }
     collect(batch, result.as<float>(), seconds_since(since));
     return;
@@ -174,7 +175,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   compute.name_ops(batch.tokens() >= model.named_from());
   // Nothing is in flight here, so starting the clock delays no batch.
   if (Timeline::enabled() && in_flight_ == 0) start_lanes();
-  SmallBatches* const small = launch == Launch::graph ? model.small(pass) : nullptr;
+  SmallBatches* const small = launch == Launch::graph && adapters.empty() ? model.small(pass) : nullptr;
   SmallBatches* const graph = small != nullptr && small->takes(batch) ? small : nullptr;
   while (!has_capacity(model, graph != nullptr ? Launch::graph : Launch::ops, pass)) collect_one();
   Slot& slot = *slots_[next_];
@@ -210,7 +211,7 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   ScopedZone zone(Zone::compute, view.T);
   slot.copied->wait(compute);
   slot.begin->record(compute);
-  const tensor::TensorView result = forward.run(compute, view);
+  const tensor::TensorView result = forward.run(compute, view, adapters);
   slot.end->record(compute);
   compute.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
   slot.collected->record(compute);

@@ -66,9 +66,10 @@ class DeviceQueue {
   // Takes the batch's contents by swapping them with a used batch's, so that storage is reused. `collect` is called
   // from here on the CPU, otherwise from a later call; batches are collected in submission order. If no slot is free,
   // the oldest batch is collected first. A graph is launched if one was captured for that size. The model must be
-  // resident. `pass`: index of the model's forward pass.
+  // resident. `pass`: index of the model's forward pass. `adapters`: for texts of several adapters, see ForwardRunner;
+  // such batches run op by op.
   void submit(ModelHost& model, batch::PackedBatch& batch, Collect collect, Launch launch = Launch::ops,
-              size_t pass = 0);
+              size_t pass = 0, model::AdapterRanges adapters = {});
   // Whether submit() would not have to collect a batch first. Each pass of a model runs one graph at a time.
   bool has_capacity(ModelHost& model, Launch launch = Launch::ops, size_t pass = 0) const;
   size_t in_flight() const { return in_flight_; }

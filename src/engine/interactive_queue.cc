@@ -95,15 +95,21 @@ void InteractiveQueue::submit(PendingTexts texts) {
   scheduler_.work_.notify_one();
 }
 
-void InteractiveQueue::pack(PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused) {
+bool InteractiveQueue::shares_batches_with(const InteractiveQueue& other) const {
+  return limits_.width == other.limits_.width && limits_.per_token == other.limits_.per_token &&
+         limits_.average_tokens == other.limits_.average_tokens && model_.shares_batches_with(other.model_);
+}
+
+void InteractiveQueue::pack(PackedBatch& batch, batch::PackLimits& limits, std::vector<Piece>& pieces,
+                            PendingTexts& refused) {
   ScopedZone zone(Zone::pack);
   const auto now = std::chrono::steady_clock::now();
   const int64_t ns = now_ns();
-  batch.clear();
   const bool bulk_first = !bulk_.empty() && (waiting_.empty() || batches_before_bulk_ >= kBatchesBeforeBulk);
   batches_before_bulk_ = bulk_first ? 0 : batches_before_bulk_ + 1;
-  const auto limits = limits_.pack;
-  int64_t most = limits.tokens;
+  limits.tokens = std::min(limits.tokens, limits_.pack.tokens);
+  limits.sequences = std::min(limits.sequences, limits_.pack.sequences);
+  int64_t& most = limits.tokens;
   for (int drops = 0; has_work() && drops < kMostDrops;) {
     const bool from_bulk = waiting_.empty() || (bulk_first && !bulk_.empty());
     Queue& queue = from_bulk ? bulk_ : waiting_;
@@ -121,7 +127,7 @@ void InteractiveQueue::pack(PackedBatch& batch, std::vector<Piece>& pieces, Pend
     }
     const auto& window = text.tokens.windows[text.next_window];
     const int64_t tokens = batch.tokens() + window.length;
-    if (batch.sequences() > 0 && (tokens > most || batch.sequences() == limits.sequences)) break;
+    if (batch.sequences() > 0 && (tokens > most || batch.sequences() >= limits.sequences)) break;
     if (text.deadline) {
       // A text that would be late even alone does not limit the batch.
       const double left = std::chrono::duration<double>(*text.deadline - now).count();
@@ -137,7 +143,6 @@ void InteractiveQueue::pack(PackedBatch& batch, std::vector<Piece>& pieces, Pend
     waiting_bytes_ -= text.bytes();
     started_texts_.emplace(&text, queue.pop());
   }
-  batch.finish();
 }
 
 // If a client has nothing waiting, the texts of one call are admitted together unless they would take this long; the

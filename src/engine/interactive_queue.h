@@ -91,8 +91,11 @@ class InteractiveQueue {
   Caller caller(const PendingText& text) const;
   std::optional<Error> reason_to_reject(Caller& caller, const PendingText& text) const;
   bool has_work() const { return !waiting_.empty() || !bulk_.empty(); }
-  // Fills a batch with the next texts; `refused` receives texts that were cancelled or are late.
-  void pack(batch::PackedBatch& batch, std::vector<Piece>& pieces, PendingTexts& refused);
+  // Adds the next texts to a batch; `refused` receives texts that were cancelled or are late. `limits` are those of the
+  // batch so far, and are lowered to those of this queue and of its texts' deadlines.
+  void pack(batch::PackedBatch& batch, batch::PackLimits& limits, std::vector<Piece>& pieces, PendingTexts& refused);
+  // Whether texts of both queues may be in one batch.
+  bool shares_batches_with(const InteractiveQueue& other) const;
   // Removes all texts that are not started, and the remaining windows of started ones, with this error; started texts
   // are completed with their running windows.
   void take_all(PendingTexts& out, const Error& error);

@@ -48,13 +48,20 @@ ModelHost::Work::Work()
       prediction_error(none_of(kErrorBounds)) {}
 
 void ModelHost::Work::count_batch(const batch::PackedBatch& batch, int64_t most_tokens, double busy) {
+  count_part(batch, 0, batch.sequences(), most_tokens, busy);
+}
+
+void ModelHost::Work::count_part(const batch::PackedBatch& batch, int64_t begin, int64_t end, int64_t most_tokens,
+                                 double busy) {
+  const auto start = [&](int64_t sequence) -> double { return batch.starts[static_cast<size_t>(sequence)]; };
+  const double part = start(end) - start(begin), whole = std::max<double>(1, static_cast<double>(batch.tokens()));
   ++batches;
-  tokens += batch.tokens();
-  sum_squares += batch.sum_squares;
-  busy_seconds += busy;
-  count_value(batch_tokens, static_cast<double>(batch.tokens()));
-  count_value(batch_sequences, static_cast<double>(batch.sequences()));
-  count_value(batch_fill, static_cast<double>(batch.tokens()) / static_cast<double>(std::max<int64_t>(1, most_tokens)));
+  tokens += static_cast<int64_t>(part);
+  for (int64_t s = begin; s < end; ++s) sum_squares += (start(s + 1) - start(s)) * (start(s + 1) - start(s));
+  busy_seconds += busy * part / whole;
+  count_value(batch_tokens, part);
+  count_value(batch_sequences, static_cast<double>(end - begin));
+  count_value(batch_fill, part / static_cast<double>(std::max<int64_t>(1, most_tokens)));
 }
 
 void ModelHost::Work::count_prediction(double predicted, double measured) {
@@ -81,6 +88,15 @@ int64_t ModelHost::own_bytes() const { return total_bytes(plan_.own_parts()); }
 
 int64_t ModelHost::needed_bytes() const {
   return own_bytes() + (adapter_.base != nullptr ? adapter_.base->missing_bytes() : 0);
+}
+
+bool ModelHost::shares_batches_with(const ModelHost& other) const {
+  if (base() == nullptr || base() != other.base()) return false;
+  if (forward_plans_.size() != 1 || other.forward_plans_.size() != 1) return false;
+  model::ModelShape shape = other.shape_;
+  shape.adapter_width = shape_.adapter_width;
+  return other.shape_.adapter_width > 0 && model::batches_adapters(shape_, plan_.output) && shape == shape_ &&
+         plan_.output == other.plan_.output && plan_.max_length == other.plan_.max_length;
 }
 
 namespace {

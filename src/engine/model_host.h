@@ -44,6 +44,8 @@ class ModelHost {
   int64_t own_bytes() const;     // bytes reserved by loading, excluding memory shared by the queue's models
   int64_t needed_bytes() const;  // the same, and the weights of its base if they are not loaded
   const BaseWeights* base() const { return adapter_.base.get(); }  // null if its weights are its own
+  // Whether a batch may have texts of both: they are adapters of one base, and have equal heads except for the values.
+  bool shares_batches_with(const ModelHost& other) const;
 
   Residence residence() const { return residence_.load(std::memory_order_relaxed); }  // any thread
   bool resident() const { return residence() == Residence::resident; }
@@ -67,6 +69,7 @@ class ModelHost {
 
   // Only while resident:
   model::ForwardRunner& forward(size_t pass) { return *runners_[pass]; }
+  const model::Params& params() const { return model_->weights(); }
   SmallBatches* small(size_t pass) { return pass < small_.size() ? small_[pass].get() : nullptr; }
   // Smaller batches do not identify the failing op: the overhead would exceed their run time.
   int64_t named_from() const { return named_from_; }
@@ -75,9 +78,12 @@ class ModelHost {
   struct Work {
     Work();
     int64_t batches = 0, tokens = 0;
+    int64_t shared_batches = 0;  // with texts of other adapters
     double sum_squares = 0, busy_seconds = 0;
     ValueCounts batch_tokens, batch_sequences, batch_fill, prediction_error;
     void count_batch(const batch::PackedBatch& batch, int64_t most_tokens, double busy);
+    // Sequences [begin,end) of a batch, with their share of its time.
+    void count_part(const batch::PackedBatch& batch, int64_t begin, int64_t end, int64_t most_tokens, double busy);
     void count_prediction(double predicted, double measured);  // seconds per batch
   } work;
   std::atomic<int64_t> graph_batches{0}, padding_tokens{0};

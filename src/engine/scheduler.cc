@@ -248,61 +248,119 @@ void Scheduler::run(Lock& lock, BulkQueue& bulk) {
     bulk.spare_.push_back(std::move(item.batch));  // started: the client still exists
 }
 
+void Scheduler::add_share(InteractiveQueue& texts, batch::PackLimits& limits, std::vector<Share>& shares) {
+  Share share{&texts, {}, {}, batch_.sequences()};
+  const int64_t before = batch_.tokens();
+  texts.pack(batch_, limits, share.pieces, share.refused);
+  texts.running_tokens_ += batch_.tokens() - before;
+  shares.push_back(std::move(share));
+}
+
+// Fills a batch with texts of other adapters of the same base.
+void Scheduler::add_other_adapters(const InteractiveQueue& texts, batch::PackLimits& limits,
+                                   std::vector<Share>& shares) {
+  if (texts.model_.base() == nullptr) return;
+  const std::vector<InteractiveQueue*> others = interactive_queues_;
+  for (InteractiveQueue* other : others) {
+    if (batch_.tokens() >= limits.tokens || batch_.sequences() >= limits.sequences) break;
+    if (other == &texts || !other->has_work() || !other->model_.resident() || !other->shares_batches_with(texts) ||
+        batch_.tokens() >= other->limits_.pack.tokens)
+      continue;
+    other->model_.used = ++turns_;
+    move_to_back(interactive_queues_, other);
+    ++other->started_;
+    add_share(*other, limits, shares);
+  }
+}
+
 void Scheduler::run(Lock& lock, InteractiveQueue& texts) {
-  auto pieces = std::make_shared<std::vector<InteractiveQueue::Piece>>();
-  PendingTexts refused;
+  auto shares = std::make_shared<std::vector<Share>>();
   ++texts.started_;
   const int64_t started = now_ns();
   if (const std::exception_ptr error = make_resident(lock, texts.model_)) {
     if (failure_) return;
-    texts.take_all(refused, error_of(error));  // batches already started have been collected
+    Share failed{&texts};
+    texts.take_all(failed.refused, error_of(error));  // batches already started have been collected
     const int64_t now = now_ns();
-    for (const auto& text : refused) text->done_ns = now;
+    for (const auto& text : failed.refused) text->done_ns = now;
+    batch_.clear();
+    shares->push_back(std::move(failed));
   } else {
     const int64_t since = now_ns();
-    texts.pack(batch_, *pieces, refused);
+    batch::PackLimits limits = texts.limits_.pack;
+    batch_.clear();
+    add_share(texts, limits, *shares);
+    add_other_adapters(texts, limits, *shares);
+    batch_.finish();
     if (queue_->in_flight() == 0) idle_.pack += seconds_since(since);
-    texts.running_tokens_ += batch_.tokens();
     turn_rule_.gave_texts(batch_.tokens(), texts.limits_.pack.tokens);
   }
-  const auto collect_pieces = [this, &texts, pieces, started](const batch::PackedBatch& batch, const float* result,
-                                                              double busy_seconds) {
+  submit(lock, std::move(shares), started);
+}
+
+void Scheduler::submit(Lock& lock, std::shared_ptr<std::vector<Share>> shares, int64_t started_ns) {
+  ModelHost* model = nullptr;  // the one with the widest adapter, whose plan has the memory for all
+  std::vector<model::AdapterRange> adapters;
+  const auto row = [&](size_t sequence) -> int64_t { return batch_.starts[sequence]; };
+  for (const Share& share : *shares) {
+    if (share.pieces.empty()) continue;
+    ModelHost& own = share.texts->model_;
+    if (model == nullptr || own.shape().adapter_width > model->shape().adapter_width) model = &own;
+    const auto begin = static_cast<size_t>(share.first), end = begin + share.pieces.size();
+    adapters.push_back({&own.params(), share.first, static_cast<int64_t>(end), row(begin), row(end)});
+  }
+  if (adapters.size() == 1) adapters.clear();
+  const auto collected = [this, shares, started_ns](const PackedBatch& batch, const float* result, double busy) {
+    collect(*shares, batch, result, busy, started_ns);
+  };
+  const size_t pass = shares->front().texts->limits_.pass;
+  const bool went = guarded(lock, [&] {
+    for (Share& share : *shares)
+      if (!share.refused.empty()) share.texts->answer_(share.refused);
+    if (model != nullptr) queue_->submit(*model, batch_, collected, Launch::graph, pass, adapters);
+  });
+  if (!went) return;
+  for (const Share& share : *shares)
+    if (share.pieces.empty()) --share.texts->started_;
+  progress_.notify_all();
+}
+
+void Scheduler::collect(const std::vector<Share>& shares, const PackedBatch& batch, const float* result, double busy,
+                        int64_t started_ns) {
+  for (const Share& share : shares) {
+    if (share.pieces.empty()) continue;
+    const InteractiveQueue::Limits& limits = share.texts->limits_;
     {
       std::lock_guard guard(mutex_);
-      ModelHost::Work& work = texts.model_.work;
-      work.count_batch(batch, texts.limits_.pack.tokens, busy_seconds);
-      texts.model_.note_texts(batch.sequences(), now_ns());
-      work.count_prediction(static_cast<double>(batch.tokens()) / texts.tokens_per_second_, busy_seconds);
+      ModelHost& model = share.texts->model_;
+      const auto sequences = static_cast<int64_t>(share.pieces.size());
+      model.work.count_part(batch, share.first, share.first + sequences, limits.pack.tokens, busy);
+      model.work.shared_batches += sequences < batch.sequences();
+      model.note_texts(sequences, now_ns());
+      model.work.count_prediction(static_cast<double>(batch.tokens()) / share.texts->tokens_per_second_, busy);
     }
-    collect(texts, *pieces,
-            WindowResults(batch, result, static_cast<size_t>(texts.limits_.width), texts.limits_.per_token,
-                          texts.limits_.average_tokens),
-            started);
-  };
-  const bool any = !pieces->empty();
-  const bool went = guarded(lock, [&] {
-    if (!refused.empty()) texts.answer_(refused);
-    if (any) queue_->submit(texts.model_, batch_, collect_pieces, Launch::graph, texts.limits_.pass);
-  });
-  if (!any && went) {
-    --texts.started_;
-    progress_.notify_all();
+    collect(share,
+            WindowResults(batch, result, static_cast<size_t>(limits.width), limits.per_token, limits.average_tokens),
+            started_ns);
   }
 }
 
-void Scheduler::collect(InteractiveQueue& texts, const std::vector<InteractiveQueue::Piece>& pieces,
-                        const WindowResults& results, int64_t started_ns) {
+void Scheduler::collect(const Share& share, const WindowResults& results, int64_t started_ns) {
   ScopedZone zone(Zone::collect, results.tokens());
+  InteractiveQueue& texts = *share.texts;
   const int64_t since = now_ns();
-  for (size_t i = 0; i < pieces.size(); ++i)
-    results.put(i, pieces[i].text->tokens, pieces[i].window, pieces[i].text->scores);
+  const auto first = static_cast<size_t>(share.first);
+  for (size_t i = 0; i < share.pieces.size(); ++i) {
+    const InteractiveQueue::Piece& piece = share.pieces[i];
+    results.put(first + i, piece.text->tokens, piece.window, piece.text->scores);
+  }
   PendingTexts answers;
   const int64_t done = now_ns();
   {
     std::lock_guard guard(mutex_);
-    texts.running_tokens_ -= results.tokens();
+    texts.running_tokens_ -= results.tokens(first, first + share.pieces.size());
     texts.measure(results.tokens(), started_ns, done);
-    for (const InteractiveQueue::Piece& piece : pieces)
+    for (const InteractiveQueue::Piece& piece : share.pieces)
       if (--piece.text->windows_left == 0)
         answers.push_back(std::move(texts.started_texts_.extract(piece.text).mapped()));
   }

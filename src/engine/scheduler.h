@@ -111,8 +111,19 @@ class Scheduler {
   void serve_during_load();               // without the lock: serves texts of resident models during a load
   bool has_work_for(const ModelHost& model) const;
   void wait_for(Call& call);
-  void collect(InteractiveQueue& texts, const std::vector<InteractiveQueue::Piece>& pieces,
-               const WindowResults& results, int64_t started_ns);
+  // Texts of a queue in a batch, and those that were refused while it was packed.
+  struct Share {
+    InteractiveQueue* texts;
+    std::vector<InteractiveQueue::Piece> pieces;
+    PendingTexts refused = {};
+    int64_t first = 0;  // sequence
+  };
+  void add_share(InteractiveQueue& texts, batch::PackLimits& limits, std::vector<Share>& shares);
+  void add_other_adapters(const InteractiveQueue& texts, batch::PackLimits& limits, std::vector<Share>& shares);
+  void submit(Lock& lock, std::shared_ptr<std::vector<Share>> shares, int64_t started_ns);
+  void collect(const std::vector<Share>& shares, const batch::PackedBatch& batch, const float* result,
+               double busy_seconds, int64_t started_ns);
+  void collect(const Share& share, const WindowResults& results, int64_t started_ns);
   bool has_work() const;  // work that is not in flight
   void wait(Lock& lock);
   void fail_all(Lock& lock, std::exception_ptr failure);

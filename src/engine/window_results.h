@@ -35,6 +35,7 @@ class WindowResults {
     std::copy(from.begin(), from.end(), kept.begin() + static_cast<std::ptrdiff_t>(row * width_));
   }
   int64_t tokens() const { return batch_.tokens(); }
+  int64_t tokens(size_t begin, size_t end) const { return batch_.starts[end] - batch_.starts[begin]; }
 
  private:
   // Skips the first `skip` tokens, like sentence-transformers without include_prompt; zeros if none are left.

@@ -23,6 +23,10 @@ LifetimeRecorder::Entry* LifetimeRecorder::find(const void* data) {
   return address < it->address + static_cast<uintptr_t>(std::max<int64_t>(it->life.bytes, 1)) ? &*it : nullptr;
 }
 
+void LifetimeRecorder::extend(const TensorView& view) {
+  if (Entry* entry = find(view.data)) entry->life.last = std::max(entry->life.last, step_ - 1);
+}
+
 void LifetimeRecorder::keep(const TensorView& view) {
   if (Entry* entry = find(view.data)) entry->kept = true;
 }

@@ -19,6 +19,12 @@ class TensorAllocator {
  public:
   virtual ~TensorAllocator() = default;
   virtual tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) = 0;
+  // Replays allocations from an earlier position(), for code that computes a batch in parts which reuse memory.
+  // Recording plans one part of maximum size; the inputs of all parts must extend() to its end.
+  virtual size_t position() const { return 0; }
+  virtual void rewind(size_t) {}
+  // The view is needed until here, even if no op has read it since.
+  virtual void extend(const tensor::TensorView&) {}
   // The view is a result read after the recorded code ends, so it lives to the end.
   virtual void keep(const tensor::TensorView& view) = 0;
 
@@ -31,6 +37,7 @@ class TensorAllocator {
 class LifetimeRecorder final : public TensorAllocator, public device::UseSink {
  public:
   tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) override;
+  void extend(const tensor::TensorView& view) override;
   void keep(const tensor::TensorView& view) override;
   void on_use(const tensor::TensorView& view) override;
   void on_op(const char* op, double flops, double bytes) override;
@@ -66,6 +73,8 @@ class PlannedAllocator final : public TensorAllocator {
   PlannedAllocator() = default;
   PlannedAllocator(void* base, const Placement* placement) : base_(static_cast<char*>(base)), placement_(placement) {}
   void restart() { next_ = 0; }
+  size_t position() const override { return next_; }
+  void rewind(size_t position) override { next_ = position; }
   tensor::TensorView allocate(Tag tag, tensor::DType dtype, std::initializer_list<int64_t> dims) override;
   void keep(const tensor::TensorView&) override {}
 

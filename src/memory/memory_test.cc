@@ -79,6 +79,38 @@ TEST(LifetimeRecorder, LastUseEndsATensorAndKeepExtendsIt) {
   rec.on_use(tensor::TensorView(&foreign, DType::f32, {1}));  // a weight: ignored
 }
 
+TEST(LifetimeRecorder, ExtendedTensorsLiveUntilTheLastOp) {
+  LifetimeRecorder rec;
+  const tensor::TensorView input = rec.allocate(Tag::activations, DType::f32, {10});
+  rec.on_use(input);
+  rec.on_op("first", 1, 1);
+  const tensor::TensorView scratch = rec.allocate(Tag::workspace, DType::u8, {40});
+  rec.on_use(scratch);
+  rec.on_op("second", 1, 1);
+  rec.extend(input);
+  const tensor::TensorView next = rec.allocate(Tag::activations, DType::f32, {10});
+  rec.on_use(next);
+  rec.on_op("third", 1, 1);
+  const Placement p = place(rec.lifetimes());
+  EXPECT_NE(p.offsets[0], p.offsets[1]) << "parts read the input again";
+  EXPECT_EQ(rec.lifetimes()[0].last, 1);
+}
+
+TEST(PlannedAllocator, RewindsToEarlierAllocations) {
+  LifetimeRecorder rec;
+  for (int i = 0; i < 3; ++i) (void)rec.allocate(Tag::activations, DType::f32, {100});
+  const Placement p = place(rec.lifetimes());
+  alignas(256) char memory[4096];
+  PlannedAllocator alloc(memory, &p);
+  (void)alloc.allocate(Tag::activations, DType::f32, {100});
+  const size_t position = alloc.position();
+  const void* second = alloc.allocate(Tag::activations, DType::f32, {90}).data;
+  const void* third = alloc.allocate(Tag::activations, DType::f32, {90}).data;
+  alloc.rewind(position);
+  EXPECT_EQ(alloc.allocate(Tag::activations, DType::f32, {10}).data, second);
+  EXPECT_EQ(alloc.allocate(Tag::activations, DType::f32, {10}).data, third);
+}
+
 TEST(PlannedAllocator, ReplaysOffsetsAndRejectsLargerTensors) {
   LifetimeRecorder rec;
   (void)rec.allocate(Tag::activations, DType::f32, {100});

@@ -56,6 +56,10 @@ int64_t output_width(const ModelShape& s, Output output) {
   }
 }
 
+bool batches_adapters(const ModelShape& s, Output output) {
+  return s.adapter_width > 0 && s.distances.span == 0 && output != Output::token_scores_and_logits;
+}
+
 BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
   auto* nowhere = reinterpret_cast<void*>(uintptr_t{1} << 12);
   BatchView b;
@@ -69,9 +73,10 @@ BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest) {
   return b;
 }
 
-TensorView forward(Exec& e, const Architecture& model, const Params& params, const BatchView& batch, Output output) {
+TensorView forward(Exec& e, const Architecture& model, const Params& params, const BatchView& batch, Output output,
+                   AdapterRanges adapters) {
   const ModelShape& s = model.shape();
-  const Pass p{e, s, params, batch};
+  const Pass p{e, s, params, batch, nullptr, adapters};
   Hidden x{p.activations(batch.T, s.hidden)};
   if (model.wanted_by(params, 0).quantise) x.narrow = p.narrow(batch.T, s.hidden);
   model.embed(p, x, nullptr);
@@ -170,7 +175,7 @@ ForwardRunner::ForwardRunner(const ModelShape& shape, const Params& weights, con
   starts_.reserve(2 * sequences);
 }
 
-TensorView ForwardRunner::run(device::Stream& stream, const BatchView& batch) {
+TensorView ForwardRunner::run(device::Stream& stream, const BatchView& batch, AdapterRanges adapters) {
   const BatchLimits& limits = plan_.limits;
   BRIM_CHECK(batch.T <= limits.tokens && batch.B <= limits.sequences && batch.S <= limits.longest,
              "batch of {} tokens, {} sequences, longest {} exceeds the plan's {}, {}, {}", batch.T, batch.B, batch.S,
@@ -178,18 +183,19 @@ TensorView ForwardRunner::run(device::Stream& stream, const BatchView& batch) {
   if (stream.kind() == device::DeviceKind::cpu && plan_.workers > 0) {
     const bool few = batch.T < kFewTokensPerThread * plan_.workers || batch.B < plan_.workers;
     const bool fits_split = batch.T <= plan_.split.tokens && batch.B <= plan_.split.sequences;
-    if (!(few && fits_split)) return run_chunked(static_cast<device::CpuStream&>(stream), batch);
+    if (!(few && fits_split)) return run_chunked(static_cast<device::CpuStream&>(stream), batch, adapters);
   }
   memory::PlannedAllocator memory(arena_, &plan_.whole);
   Exec exec{stream, memory, activation_type(plan_.precision, stream.kind()), plan_.precision,
             pool_ != nullptr ? pool_->size() : 1};
-  return forward(exec, *model_, weights_, batch, plan_.output);
+  return forward(exec, *model_, weights_, batch, plan_.output, adapters);
 }
 
 // Fills chunks with adjacent sequences; the longest chunks run first, so that the tail is short.
-void ForwardRunner::cut_chunks(const BatchView& batch) {
+void ForwardRunner::cut_chunks(const BatchView& batch, AdapterRanges adapters) {
   chunks_.clear();
   starts_.clear();
+  adapters_.clear();
   const int32_t* starts = batch.starts.as<int32_t>();
   const bool fits = plan_.worker_bytes() / plan_.chunk_tokens * kChunkTokens <= kCoreCacheBytes;
   // All workers get the same number of chunks of similar size: a short one at the end would leave the others idle.
@@ -208,19 +214,27 @@ void ForwardRunner::cut_chunks(const BatchView& batch) {
       starts_.push_back(static_cast<int32_t>(c.rows));
       ++c.sequences;
     }
+    c.adapters_at = adapters_.size();
+    for (const AdapterRange& r : adapters) {
+      const int64_t sequence = std::max(r.sequence, c.first_sequence), end_sequence = std::min(r.end_sequence, b);
+      if (sequence >= end_sequence) continue;
+      adapters_.push_back({r.params, sequence - c.first_sequence, end_sequence - c.first_sequence,
+                           starts[sequence] - c.first_row, starts[end_sequence] - c.first_row});
+      ++c.adapters;
+    }
     chunks_.push_back(c);
   }
   std::stable_sort(chunks_.begin(), chunks_.end(), [](const Chunk& a, const Chunk& b) { return a.rows > b.rows; });
 }
 
-TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView& batch) {
-  cut_chunks(batch);
+TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView& batch, AdapterRanges adapters) {
+  cut_chunks(batch, adapters);
   memory::PlannedAllocator shared(arena_, &plan_.shared);
   const tensor::DType activation = tensor::DType::f32;
   Exec exec{stream, shared, activation, plan_.precision, plan_.workers};
   const ModelShape& s = model_->shape();
   const bool first = wants_first_tokens(s, plan_.output);
-  const Pass whole{exec, s, weights_, batch};
+  const Pass whole{exec, s, weights_, batch, nullptr, adapters};
   const TensorView x = shared.allocate(memory::Tag::activations, activation, {batch.T, s.hidden});
   model_->embed(whole, {x}, nullptr);
   TensorView last = x;
@@ -244,7 +258,8 @@ TensorView ForwardRunner::run_chunked(device::CpuStream& stream, const BatchView
       const TensorView rows = x.slice_rows(c.first_row, c.first_row + c.rows);
       const bool on_first = is_last && first;
       const TensorView to = on_first ? last.slice_rows(c.first_sequence, c.first_sequence + c.sequences) : TensorView();
-      model_->layer({e, s, weights_, part}, l, {rows}, on_first, layer_result({rows}, to), nullptr);
+      const AdapterRanges own = AdapterRanges(adapters_).subspan(c.adapters_at, c.adapters);
+      model_->layer({e, s, weights_, part, nullptr, own}, l, {rows}, on_first, layer_result({rows}, to), nullptr);
     };
     if (pool_ != nullptr) {
       pool_->parallel_for(chunks_.size(), run_chunk);

@@ -55,7 +55,7 @@ ForwardPlan plan_forward(const ModelShape& shape, ops::Precision precision, devi
 
 // Runs the whole pass op by op. The result is valid until the end of the pass.
 tensor::TensorView forward(Exec& exec, const Architecture& model, const Params& params, const ops::BatchView& batch,
-                           Output output);
+                           Output output, AdapterRanges adapters = {});
 
 // A batch of this size for planning, with fake addresses.
 ops::BatchView describe_batch(int64_t tokens, int64_t sequences, int64_t longest);
@@ -64,16 +64,18 @@ class ForwardRunner {
  public:
   // `arena` has plan.arena_bytes() bytes, 256-byte aligned, on the stream's device. `pool`: CPU only.
   ForwardRunner(const ModelShape& shape, const Params& weights, const ForwardPlan& plan, void* arena, ThreadPool* pool);
-  // The result is in the arena until the next run. `batch` views are on the stream's device.
-  tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch);
+  // The result is in the arena until the next run. `batch` views are on the stream's device. `adapters`: for texts of
+  // several adapters, whose models differ only in matrices of at most the width of this one, and in their heads.
+  tensor::TensorView run(device::Stream& stream, const ops::BatchView& batch, AdapterRanges adapters = {});
 
  private:
-  tensor::TensorView run_chunked(device::CpuStream& stream, const ops::BatchView& batch);
-  void cut_chunks(const ops::BatchView& batch);
+  tensor::TensorView run_chunked(device::CpuStream& stream, const ops::BatchView& batch, AdapterRanges adapters);
+  void cut_chunks(const ops::BatchView& batch, AdapterRanges adapters);
 
   struct Chunk {
     int64_t first_sequence, sequences, first_row, rows, longest;
-    size_t starts_at;  // index into starts_, relative to first_row
+    size_t starts_at;                      // index into starts_, relative to first_row
+    size_t adapters_at = 0, adapters = 0;  // in adapters_, relative to the chunk
   };
   std::unique_ptr<Architecture> model_;
   const Params& weights_;
@@ -82,6 +84,11 @@ class ForwardRunner {
   ThreadPool* pool_;
   std::vector<Chunk> chunks_;
   std::vector<int32_t> starts_;
+  std::vector<AdapterRange> adapters_;
 };
+
+// Whether a batch may have texts of several adapters of this model. Not with DeBERTa: adapters change the projections
+// of its distances, which are computed once per batch.
+bool batches_adapters(const ModelShape& shape, Output output);
 
 }  // namespace brim::model

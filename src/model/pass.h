@@ -2,6 +2,9 @@
 // Context for the blocks (model/blocks): stream, memory, parameters and a packed batch. The same code runs inference
 // and training; on a null stream it records the required memory.
 #pragma once
+#include <span>
+
+#include "base/error.h"
 #include "device/stream.h"
 #include "memory/allocator.h"
 #include "model/params.h"
@@ -71,16 +74,44 @@ struct Hidden {
   tensor::TensorView columns = {};  // training: [H,fp8_columns(rows)], transposed
 };
 
+// Texts of one adapter in a batch for several adapters of one encoder. The ranges of a batch are adjacent and cover it.
+struct AdapterRange {
+  const Params* params = nullptr;
+  int64_t sequence = 0, end_sequence = 0;
+  int64_t row = 0, end_row = 0;  // tokens
+};
+using AdapterRanges = std::span<const AdapterRange>;
+
 struct Pass {
   Exec& e;
   const ModelShape& s;
   const Params& params;
   const ops::BatchView& batch;
   const Training* training = nullptr;
+  AdapterRanges adapters = {};  // inference; empty: `params` apply to all rows
 
   const Param& param(int64_t index) const { return params[static_cast<size_t>(index)]; }
   bool trains_fp8(int64_t index) const { return training != nullptr && index >= 0 && param(index).fp8; }
   bool on_cpu() const { return target_kind(e.stream) == device::DeviceKind::cpu; }
+
+  // Calls part(params, begin, end) for the rows of each adapter in `x`, which has one row per token or per sequence.
+  // All parts use the same memory; outputs must be allocated before.
+  template <class Part>
+  void for_each_adapter(const tensor::TensorView& x, Part&& part) const {
+    const int64_t rows = x.rows();
+    if (adapters.empty()) {
+      part(params, int64_t{0}, rows);
+      e.memory.extend(x);  // of the plan
+      return;
+    }
+    const bool tokens = rows == batch.T;
+    BRIM_CHECK(tokens || rows == batch.B, "{} rows, the batch has {} tokens and {} sequences", rows, batch.T, batch.B);
+    const size_t start = e.memory.position();
+    for (const AdapterRange& range : adapters) {
+      e.memory.rewind(start);
+      part(*range.params, tokens ? range.row : range.sequence, tokens ? range.end_row : range.end_sequence);
+    }
+  }
 
   tensor::TensorView activations(int64_t rows, int64_t cols) const {
     return e.memory.allocate(memory::Tag::activations, e.activation, {rows, cols});

@@ -80,6 +80,18 @@ TensorView sequence_logits(const Pass& p, const HeadParams& at, const TensorView
   return logits;
 }
 
+// The logits of a head, which each adapter has of its own. `head` computes those of some rows.
+template <class Head>
+TensorView logits_of(const Pass& p, const HeadParams& at, const TensorView& x, int64_t classes, Head head) {
+  HeadSaved saved;
+  if (p.s.adapter_width == 0) return head(p, at, x, saved, {});
+  const TensorView logits = p.f32({x.rows(), classes});
+  p.for_each_adapter(x, [&](const Params& params, int64_t row, int64_t end_row) {
+    head({p.e, p.s, params, p.batch}, at, x.slice_rows(row, end_row), saved, logits.slice_rows(row, end_row));
+  });
+  return logits;
+}
+
 TensorView sequence_backward(const Pass& p, const HeadParams& at, const HeadSaved& saved, const TensorView& d_logits) {
   const TensorView d_out = p.activations(p.batch.B, p.s.hidden);
   linear_backward(p, saved.out, at.sequence, d_logits, d_out);
@@ -152,11 +164,9 @@ TensorView finish(const Pass& p, const HeadParams& at, const TensorView& x, bool
       ops::convert(p.e.stream, {.x = x, .y = result});
       break;
     case Output::token_logits:
-    case Output::token_scores: {
-      HeadSaved saved;
-      result = token_logits(p, at, x, saved);
+    case Output::token_scores:
+      result = logits_of(p, at, x, p.s.token_classes, token_logits);
       break;
-    }
     case Output::token_scores_and_logits: {
       // The sequence head runs on every token (about 1 % of the pass), so that the results of a window stay in its
       // rows.
@@ -180,10 +190,8 @@ TensorView finish(const Pass& p, const HeadParams& at, const TensorView& x, bool
       ops::convert(p.e.stream, {.x = first, .y = result});
       break;
     }
-    default: {
-      HeadSaved saved;
-      result = sequence_logits(p, at, pooled(p, x, first_tokens), saved);
-    }
+    default:
+      result = logits_of(p, at, pooled(p, x, first_tokens), p.s.sequence_classes, sequence_logits);
   }
   if (output == Output::token_scores || (output == Output::sequence_scores && !p.s.raw_scores)) {
     const bool apart = p.s.multi_label || p.s.sequence_classes == 1;  // independent classes

@@ -22,20 +22,24 @@ void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, con
 
 namespace {
 
-// y += (x downᵀ) upᵀ. Allocates the same for every adapter of this width.
-void add_low_rank(const Pass& p, const TensorView& x, const LowRank& low, int64_t begin, int64_t end,
-                  const TensorView& y) {
-  const TensorView inner = p.activations(x.rows(), low.width);
-  const auto multiply = [&](const TensorView& from, const ops::LinearWeight& w, int64_t columns, const TensorView& to,
-                            const TensorView& residual) {
-    const TensorView scratch =
-        p.e.memory.scratch(linear_scratch_bytes(p.e.stream, x.rows(), to.cols(), columns, low.precision, p.e.threads));
-    if (w.N > 0) ops::linear(p.e.stream, {.x = from, .w = w, .residual = residual, .y = to, .scratch = scratch});
-  };
-  const int64_t rank = low.down.N > 0 ? low.down.N : low.width;
-  const TensorView used = inner.slice_cols(0, rank);
-  multiply(x, low.down, x.cols(), used, {});
-  multiply(used, low.up_for(begin, end), low.width, y, y);
+// y += (x downᵀ) upᵀ with columns [begin,end) of matrix `index`. Allocates the same for every adapter of the model's
+// width, and at most that for a batch of several adapters.
+void add_low_rank(const Pass& p, const TensorView& x, int64_t index, int64_t begin, int64_t end, const TensorView& y) {
+  const int64_t width = p.param(index).low_rank.width;
+  const TensorView inner = p.activations(x.rows(), width);
+  p.for_each_adapter(x, [&](const Params& params, int64_t row, int64_t end_row) {
+    const LowRank& low = params[static_cast<size_t>(index)].low_rank;
+    const auto multiply = [&](const TensorView& from, const ops::LinearWeight& w, int64_t columns, const TensorView& to,
+                              const TensorView& residual) {
+      const TensorView scratch = p.e.memory.scratch(
+          linear_scratch_bytes(p.e.stream, end_row - row, to.cols(), columns, low.precision, p.e.threads));
+      if (w.N > 0) ops::linear(p.e.stream, {.x = from, .w = w, .residual = residual, .y = to, .scratch = scratch});
+    };
+    const TensorView used = inner.slice_rows(row, end_row).slice_cols(0, low.down.N > 0 ? low.down.N : width);
+    const TensorView to = y.slice_rows(row, end_row);
+    multiply(x.slice_rows(row, end_row), low.down, x.cols(), used, {});
+    multiply(used, low.up_for(begin, end), width, to, to);
+  });
 }
 
 }  // namespace
@@ -59,7 +63,7 @@ void apply_linear(const Pass& p, const Input& x, LinearParams at, int64_t begin,
   apply_linear(p, x, w.rows(begin, end), rows_of_bias, y, product);
   if (!adapted) return;
   if (scored)
-    add_low_rank(p, x.x, w.low_rank, begin, end, y);
+    add_low_rank(p, x.x, at.w, begin, end, y);
   else
     add_lora(p, x.x, at.w, begin, end, y);
   if (options.activation != ops::Activation::none)
