@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares `brim score --entities` on a CPU with the gliner package and ONNX Runtime; prints one JSON line per measurement.
+"""Compares `brim score --entities` with the gliner package (torch or ONNX Runtime); prints one JSON line per measurement.
 
-  gliner_peer.py --brim PROGRAM --model DIR --texts FILE [--vocab DIR] [--shape base] [--rows 400] [--threads 2] [--batches 8,32]
-                 [--precisions fp32,auto] [--rounds 2] [--peers onnx,torch]
+  gliner_peer.py --brim PROGRAM --model DIR --texts FILE [--device cpu|cuda] [--vocab DIR] [--shape base] [--rows 400]
+                 [--peer-rows N] [--threads 2] [--batches 8,32] [--precisions fp32,auto] [--rounds 2] [--peers onnx,torch]
 
 Without DIR, a seeded span model with one LSTM layer and DeBERTa-v3's shape (--shape base or small) is written there first, with the
-tokenizer of --vocab, and exported to ONNX by gliner. Its scores are shifted so that few spans are entities. Peers receive a list of
-texts after a warm-up; Brim's time is that of the whole process, from file to file. Requires torch, gliner, onnx and onnxruntime.
+tokenizer of --vocab, and exported to ONNX by gliner if onnx is a peer. Its scores are shifted so that few spans are entities. Peers
+receive a list of texts after a warm-up, on a GPU in fp16, sorted by length; Brim's time is that of the whole process, from file to
+file. Requires torch and gliner; onnx and onnxruntime for that peer.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ DEBERTA = dict(model_type="deberta-v2", relative_attention=True, position_bucket
 SHIFT = 0.108  # lowers all logits by SHIFT² × 512 = 6
 
 
-def write_model(path, vocab, shape):
+def write_model(path, vocab, shape, export):
     import gliner
     import torch
     import transformers
@@ -44,7 +45,8 @@ def write_model(path, vocab, shape):
         parameters["span_rep_layer.span_rep_layer.out_project.3.bias"].sub_(SHIFT)
     model.eval()
     model.save_pretrained(path, safe_serialization=True)
-    model.export_to_onnx(path)
+    if export:
+        model.export_to_onnx(path)
 
 
 def emit(**row):
@@ -64,24 +66,36 @@ def spans_of(rows):
     return [{(e["start"], e["end"], e.get("label") or e.get("entity_group")) for e in row} for row in rows]
 
 
-def measure_peers(args, texts):
+def load_peer(args, peer):
     import gliner
-    import onnxruntime
+    import torch
+
+    if peer == "onnx":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = args.threads
+        return gliner.GLiNER.from_pretrained(str(args.model), local_files_only=True, load_onnx_model=True, onnx_model_file="model.onnx", session_options=options)
+    extra = dict(map_location="cuda", dtype=torch.float16) if args.device == "cuda" else {}
+    return gliner.GLiNER.from_pretrained(str(args.model), local_files_only=True, **extra)
+
+
+def measure_peers(args, texts):
     import torch
 
     torch.set_num_threads(args.threads)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = args.threads
     first = None
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i])) if args.device == "cuda" else range(len(texts))
+    given = [texts[i] for i in order]
     for peer in args.peers.split(","):
-        extra = dict(load_onnx_model=True, onnx_model_file="model.onnx", session_options=options) if peer == "onnx" else {}
-        model = gliner.GLiNER.from_pretrained(str(args.model), local_files_only=True, **extra)
+        model = load_peer(args, peer)
         for batch in map(int, args.batches.split(",")):
             with torch.inference_mode():
-                model.inference(texts[:batch], LABELS, threshold=0.5, batch_size=batch)
-                seconds, found = best(args.rounds, lambda: model.inference(texts, LABELS, threshold=0.5, batch_size=batch))
-            emit(peer=f"gliner {peer}", batch=batch, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1))
-            first = first or spans_of(found)
+                for warm in (given[:batch], given[-batch:]):
+                    model.inference(warm, LABELS, threshold=0.5, batch_size=batch)
+                seconds, found = best(args.rounds, lambda: model.inference(given, LABELS, threshold=0.5, batch_size=batch))
+            emit(peer=f"gliner {peer}", device=args.device, batch=batch, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1))
+            first = first or [spans for _, spans in sorted(zip(order, spans_of(found)), key=lambda pair: pair[0])]
     return first
 
 
@@ -91,7 +105,9 @@ def measure_brim(args, texts, reference):
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         out = pathlib.Path(folder) / "out.jsonl"
         for precision in args.precisions.split(","):
-            command = [args.brim, "score", source, "--model", args.model, "--entities", ",".join(LABELS), "--device", "cpu", "--threads", str(args.threads), "-o", out]
+            command = [args.brim, "score", source, "--model", args.model, "--entities", ",".join(LABELS), "--device", args.device, "-o", out]
+            if args.device == "cpu":
+                command += ["--threads", str(args.threads)]
             if precision != "auto":
                 command += ["--precision", precision]
             def score():
@@ -101,7 +117,7 @@ def measure_brim(args, texts, reference):
             seconds, _ = best(args.rounds, score)
             rows = [json.loads(line)["entities"] for line in out.read_text().splitlines()]
             same = sum(a == b for a, b in zip(spans_of(rows), reference)) if reference else None
-            emit(peer="brim", precision=precision, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1), entities=sum(map(len, rows)), equal_rows=same)
+            emit(peer="brim", device=args.device, precision=precision, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1), entities=sum(map(len, rows)), equal_rows=same)
 
 
 def main():
@@ -109,9 +125,11 @@ def main():
     parser.add_argument("--brim", required=True)
     parser.add_argument("--model", required=True, type=pathlib.Path)
     parser.add_argument("--texts", required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--vocab")
     parser.add_argument("--shape", choices=SHAPES, default="base")
     parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--peer-rows", type=int, help="peers get the first of --rows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", default="8,32")
     parser.add_argument("--precisions", default="fp32,auto")
@@ -120,10 +138,10 @@ def main():
     args = parser.parse_args()
     if not (args.model / "gliner_config.json").exists():
         args.model.mkdir(parents=True)
-        write_model(args.model, args.vocab, args.shape)
+        write_model(args.model, args.vocab, args.shape, "onnx" in args.peers.split(","))
     with open(args.texts) as lines:
         texts = [line.rstrip("\n") for _, line in zip(range(args.rows), lines)]
-    reference = measure_peers(args, texts) if args.peers else None
+    reference = measure_peers(args, texts[: args.peer_rows]) if args.peers else None
     measure_brim(args, texts, reference)
 
 
