@@ -87,8 +87,8 @@ class ForwardRunner {
   std::vector<AdapterRange> adapters_;
 };
 
-// Whether a batch may have texts of several adapters of this model. Not with DeBERTa: adapters change the projections
-// of its distances, which are computed once per batch.
+// Whether a batch may have texts of several adapters of this model. Not with DeBERTa: adapters change its projections
+// for distances, which are computed once per batch.
 bool batches_adapters(const ModelShape& shape, Output output);
 
 }  // namespace brim::model

@@ -101,7 +101,7 @@ struct Pass {
     const int64_t rows = x.rows();
     if (adapters.empty()) {
       part(params, int64_t{0}, rows);
-      e.memory.extend(x);  // of the plan
+      e.memory.extend(x);  // in plans
       return;
     }
     const bool tokens = rows == batch.T;

@@ -6,6 +6,7 @@
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
 #include "ops/cuda/linear_thin.h"
+#include "ops/cuda/narrow_linear.h"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
@@ -69,9 +70,12 @@ __global__ void __launch_bounds__(kElementThreads)
   store_piece<kWidth>(y + row * ldy + col, f);
 }
 
-// cuBLASLt requires rows readable 16 bytes at a time; classifier heads are also not worth its launch.
-bool is_narrow(const LinearArgs& a) {
-  return a.w.precision != Precision::fp8 && (a.w.N % 8 != 0 || a.w.K % 8 != 0 || a.w.N <= 16 || a.y.dtype != a.x.dtype);
+// cuBLASLt requires rows readable 16 bytes at a time. It is also not worth its launch for few columns, as those of
+// classifier heads, unless there are as many rows as for adapters.
+bool is_narrow(const device::CudaStream& s, const LinearArgs& a) {
+  if (a.w.precision == Precision::fp8) return false;
+  if (a.w.N % 8 != 0 || a.w.K % 8 != 0 || a.y.dtype != a.x.dtype) return true;
+  return is_narrow_head(s, a.x.rows(), a.w.N);
 }
 
 // Work left for a separate pass after the GEMM.
@@ -227,7 +231,7 @@ void linear_cuda(device::Stream& stream, const LinearArgs& a) {
   if (a.x.rows() == 0 || a.w.N == 0) return;
   cuda_op(stream, "linear", [&](device::CudaStream& s) {
     check_linear_types(a);
-    if (is_narrow(a)) {
+    if (is_narrow(s, a)) {
       BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {}, must be f32 or the type of x {}",
                  a.y.shape_text(), a.x.shape_text());
       return dispatch_elem(a.x.dtype, [&](auto tag) {
@@ -246,11 +250,11 @@ void linear_cuda(device::Stream& stream, const LinearArgs& a) {
 }
 
 GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& a, double seconds) {
-  if (a.x.rows() == 0 || is_narrow(a)) return {};
+  if (a.x.rows() == 0) return {};
   GemmChoice choice;
   cuda_op(stream, "tune", [&](device::CudaStream& s) {
     check_linear_types(a);
-    if (is_thin(s, a)) return;  // uses our own kernel
+    if (is_narrow(s, a) || is_thin(s, a)) return;  // our own kernels
     const Extent e{a.x.rows(), a.x.cols()};
     if (a.x.dtype == DType::f8e4m3)
       launch<scatter_values_kernel<uint8_t>>(s, element_grid(e, 1), dim3(kElementThreads),

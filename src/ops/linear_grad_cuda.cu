@@ -3,6 +3,7 @@
 // column sums in a fixed order, and separate kernels for narrow outputs (classifier heads).
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/cublas_lt.h"
+#include "ops/cuda/narrow_linear.h"
 #include "ops/kernel_table.h"
 
 namespace brim::ops {
@@ -45,8 +46,9 @@ __global__ void __launch_bounds__(128) narrow_d_w_kernel(const Elem* d_y, int64_
   for (int i = 0; i < kWidth; ++i) partials[(static_cast<int64_t>(blockIdx.z) * N + n) * K + k + i] = sum[i];
 }
 
-bool is_narrow(const LinearGradArgs& a) {
-  return a.w_plain.rows() % 8 != 0 || a.w_plain.cols() % 8 != 0 || a.w_plain.rows() <= 16;
+bool is_narrow(const device::CudaStream& s, const LinearGradArgs& a) {
+  const int64_t N = a.w_plain.rows();
+  return N % 8 != 0 || a.w_plain.cols() % 8 != 0 || is_narrow_head(s, a.x.rows(), N);
 }
 
 template <class Elem>
@@ -161,9 +163,9 @@ void linear_grad_cuda(device::Stream& stream, const LinearGradArgs& a) {
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using Elem = typename decltype(tag)::type;
       if (a.d_bias) bias_gradient<Elem>(s, a);
-      if (is_narrow(a)) narrow_gradients<Elem>(s, a);
+      if (is_narrow(s, a)) narrow_gradients<Elem>(s, a);
     });
-    if (is_narrow(a)) return;
+    if (is_narrow(s, a)) return;
     for (const LtCall& call : wide_products(a)) lt_matmul(s, call.problem, call.operands);
   });
 }

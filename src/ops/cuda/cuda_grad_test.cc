@@ -331,6 +331,16 @@ TEST_F(CudaLinearGrad, MatchesFp64) {
           expect_linear_grad(precision, type, T, N, K, write, gemm_scratch(), seed);
 }
 
+TEST_F(CudaLinearGrad, MatchesFp64AtShapesOfAdapters) {
+  if (Gpu::emulated()) GTEST_SKIP() << "too slow on the emulator";
+  uint64_t seed = 1;
+  for (const auto& [precision, type] : {std::pair{Precision::fp32, DType::f32}, {Precision::fp16, DType::f16}})
+    for (const auto& [N, K] : {std::pair<int64_t, int64_t>{8, 1024}, {16, 256}, {24, 64}, {1024, 8}})
+      for (const int64_t T : {511, 512, 3000})
+        for (const GradWrite write : {GradWrite::overwrite, GradWrite::accumulate})
+          expect_linear_grad(precision, type, T, N, K, write, gemm_scratch(), seed);
+}
+
 // One weight gradient exceeds the workspace given to the library.
 TEST_F(CudaLinearGrad, MatchesFp64WithManyLabels) {
   if (Gpu::emulated()) GTEST_SKIP() << "8.4 million weights take the emulation a minute";

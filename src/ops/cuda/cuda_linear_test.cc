@@ -176,6 +176,26 @@ TEST_F(CudaLinear, MatchesFp64AtModelShapes) {
                       .y = result_type(p)});
 }
 
+// Few columns and many rows, on both sides of the number of rows that selects the kernel.
+TEST_F(CudaLinear, MatchesFp64AtShapesOfAdapters) {
+  if (Gpu::emulated()) GTEST_SKIP() << "too slow on the emulator";
+  for (const Precision p : precisions())
+    for (const int64_t rank : {8, 16, 24})
+      for (const int64_t T : {511, 512, 3000}) {
+        if (p == Precision::fp8) continue;
+        check_linear({.precision = p, .T = T, .N = rank, .K = 1024, .y = result_type(p)});
+        check_linear({.precision = p, .T = T, .N = rank, .K = 64, .y = result_type(p), .y_pad = 8});
+        check_linear({.precision = p,
+                      .T = T,
+                      .N = 768,
+                      .K = rank,
+                      .residual = true,
+                      .alias = true,
+                      .y = result_type(p),
+                      .y_pad = 16});
+      }
+}
+
 TEST_F(CudaLinear, FusesEveryEpilogue) {
   for (const Precision p : precisions())
     for (const bool bias : {false, true})
