@@ -364,8 +364,7 @@ class PipelineRun {
       queue.truncated_rows += texts.truncated;
       queue.last_chunk = number;
       for (size_t w = 0; w < texts.tokens.windows.size(); ++w)
-        queue.windows.push({texts.tokens.ids.data() + texts.tokens.windows[w].begin, texts.tokens.windows[w].length,
-                            number << 32 | w});
+        queue.windows.push(texts.tokens.sequence(w, number << 32 | w));
     }
   }
 
