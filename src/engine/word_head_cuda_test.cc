@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of GLiNER models on CUDA: scores equal those of the head on the host, for batches in one chunk and in
-// several. Also runs on the emulator.
+// The head of GLiNER models on CUDA: scores equal those of the head on the host, in one chunk and in several.
 #include <gtest/gtest.h>
 
 #include <filesystem>
