@@ -8,7 +8,7 @@
 Without DIR, a seeded span model with one LSTM layer and DeBERTa-v3's shape (--shape base or small) is written there first, with the
 tokenizer of --vocab, and exported to ONNX by gliner if onnx is a peer. Its scores are shifted so that few spans are entities. Peers
 receive a list of texts after a warm-up, on a GPU in fp16, sorted by length; Brim's time is that of the whole process, from file to
-file. Requires torch and gliner; onnx and onnxruntime for that peer.
+file, and loaded_rows_per_second its rate once the model is loaded, from file to file too. Requires torch and gliner; onnx and onnxruntime for that peer.
 """
 import argparse
 import json
@@ -103,9 +103,9 @@ def measure_brim(args, texts, reference):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "rows.jsonl"
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        out = pathlib.Path(folder) / "out.jsonl"
+        out, summary = pathlib.Path(folder) / "out.jsonl", pathlib.Path(folder) / "summary.json"
         for precision in args.precisions.split(","):
-            command = [args.brim, "score", source, "--model", args.model, "--entities", ",".join(LABELS), "--device", args.device, "-o", out]
+            command = [args.brim, "score", source, "--model", args.model, "--entities", ",".join(LABELS), "--device", args.device, "-o", out, "--summary-json", summary]
             if args.device == "cpu":
                 command += ["--threads", str(args.threads)]
             if precision != "auto":
@@ -117,7 +117,8 @@ def measure_brim(args, texts, reference):
             seconds, _ = best(args.rounds, score)
             rows = [json.loads(line)["entities"] for line in out.read_text().splitlines()]
             same = sum(a == b for a, b in zip(spans_of(rows), reference)) if reference else None
-            emit(peer="brim", device=args.device, precision=precision, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1), entities=sum(map(len, rows)), equal_rows=same)
+            emit(peer="brim", device=args.device, precision=precision, rows=len(texts), seconds=round(seconds, 3), rows_per_second=round(len(texts) / seconds, 1),
+                 loaded_rows_per_second=json.loads(summary.read_text())["rows_per_second"], entities=sum(map(len, rows)), equal_rows=same)
 
 
 def main():

@@ -99,8 +99,7 @@ def entities(model, rows, labels, threshold, nested):
     return [[[e["start"], e["end"], e["label"], round(e["score"], 6)] for e in row] for row in found]
 
 
-def write(name, base):
-    model, out = make(name, base), DATA / name
+def save(model, out):
     shutil.rmtree(out, ignore_errors=True)
     model.save_pretrained(out)
     (out / "pytorch_model.bin").unlink()
@@ -110,6 +109,11 @@ def write(name, base):
     if config["labels_encoder"]:
         config["labels_encoder"] = "example/labels-encoder"
     (out / "gliner_config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+
+
+def write(name, base):
+    model, out = make(name, base), DATA / name
+    save(model, out)
     rows, cases = texts(), []
     for labels in LABELS:
         for threshold, nested in ((0.5, False), (0.25, True), (0.25, False)):

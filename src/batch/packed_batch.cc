@@ -32,6 +32,7 @@ void PackedBatch::clear() {
   starts.clear();
   order.clear();
   tickets.clear();
+  words.clear();
   longest = n_long = padding_tokens = 0;
   sum_squares = 0;
 }
@@ -43,6 +44,7 @@ void PackedBatch::add(const Sequence& s, int64_t position_offset) {
   padding_tokens +=
       write_positions(s, static_cast<int32_t>(position_offset), positions.data() + positions.size() - s.length);
   tickets.push_back(s.ticket);
+  words.push_back(s.words);
   longest = std::max<int64_t>(longest, s.length);
   n_long += s.length > ops::kShortTokens;
   sum_squares += static_cast<double>(s.length) * s.length;

@@ -11,17 +11,31 @@
 
 namespace brim::batch {
 
+// Tokens of a word within its sequence; none if the tokenizer drops the word.
+struct WordTokens {
+  int32_t first, count;
+};
+
+// For a head that scores words for labels; the caller keeps the data until the batch is collected.
+struct SequenceWords {
+  std::span<const WordTokens> words;  // at most as many as tokens
+  std::span<const int32_t> labels;    // the token that represents each label; empty if `prepared`
+  const void* prepared = nullptr;     // labels that the head prepared
+};
+
 // One sequence to compute. `ticket` is the caller's identifier for the result.
 struct Sequence {
   const int32_t* ids = nullptr;
   int32_t length = 0;
   uint64_t ticket = 0;
+  SequenceWords words = {};
 };
 
 // Host side of a batch. Reused between batches, so it stops allocating after the largest one.
 struct PackedBatch {
   std::vector<int32_t> ids, positions, starts, order;
-  std::vector<uint64_t> tickets;  // one per sequence
+  std::vector<uint64_t> tickets;     // one per sequence
+  std::vector<SequenceWords> words;  // one per sequence
   int64_t longest = 0, n_long = 0;
   int64_t padding_tokens = 0;  // padding ids within texts; above 0, positions are not consecutive
   double sum_squares = 0;

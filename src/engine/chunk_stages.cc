@@ -62,10 +62,6 @@ ChunkStages::ChunkStages(const std::vector<Engine*>& models, const PipelineOptio
     : models_(models), options_(options) {
   for (size_t m = 0; m < models.size(); ++m)
     if (models[m] != nullptr) encoders_.push_back({m, models[m]});
-  // Heads on the host get half of the cores if the encoder runs on a GPU.
-  for (const ModelEngine& encoder : encoders_)
-    if (encoder.engine->gliner() != nullptr && encoder.engine->host_pool() == nullptr)
-      head_pool_ = std::make_unique<ThreadPool>(std::max(1, hardware_threads() / 2));
 }
 
 const LabelTask* ChunkStages::zero_shot_of(const Engine& engine) const {
@@ -184,8 +180,7 @@ void ChunkStages::find_entities(const ChunkJob& job, const Engine& engine, const
   if (which.empty()) return;
   const LabelTask& task = *texts.tokens.zero_shot;
   // A CPU's head shares the threads of the encoder: threads of its own would delay those at the end of each layer.
-  ThreadPool* const pool = engine.host_pool() != nullptr ? engine.host_pool() : head_pool_.get();
-  auto found = task.entities()->find(texts.tokens, which, raw, texts.window_scores.data(), pool);
+  auto found = task.entities()->find(texts.tokens, which, raw, texts.window_scores.data(), engine.host_pool());
   if (options_.words != nullptr) out.tags.resize(rows.size());
   for (size_t i = 0; i < which.size(); ++i) {
     const size_t row = job.row_of_text[which[i]];

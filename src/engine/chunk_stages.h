@@ -64,7 +64,6 @@ class ChunkStages {
   const std::vector<Engine*>& models_;
   const PipelineOptions& options_;
   std::vector<ModelEngine> encoders_;
-  std::unique_ptr<ThreadPool> head_pool_;  // for heads on the host; null: they run on the caller's thread
 };
 
 }  // namespace brim::engine

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/model_host.h"
+#include "engine/word_staging.h"
 #include "memory/placement.h"
 #include "model/staging.h"
 #include "ops/gemm_tuner.h"
@@ -17,6 +18,7 @@ namespace brim::engine {
 struct DeviceQueue::Slot {
   batch::PackedBatch batch;
   device::DeviceBuffer host, result;  // staged integers; host copy of the result
+  device::DeviceBuffer words;         // staged integers of words
   char* device = nullptr;             // device copy of the staged integers
   std::unique_ptr<device::Event> copying, copied, begin, end, collected;
   Collect collect;
@@ -31,6 +33,8 @@ void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPl
     if (forward.arena_bytes() > arena.total()) arena = forward.arena_tags();
     const int64_t rows = is_per_token(forward.output) ? plan.token_budget : plan.max_sequences;
     result_bytes = std::max(result_bytes, rows * output_width(shape, forward.output) * 4);
+    if (forward.output == model::Output::word_scores)
+      word_bytes = std::max(word_bytes, WordStaging::batch_bytes(plan.limits()));
   }
   staged_bytes = std::max(staged_bytes, staged_batch_bytes(plan.limits()));
   depth = std::max(depth, plan.staging_depth);
@@ -41,7 +45,8 @@ void QueueSize::cover(const plan::Plan& plan, const std::vector<model::ForwardPl
 bool QueueSize::holds(const QueueSize& needed, device::DeviceKind kind) const {
   if (needed.arena.total() > arena.total()) return false;
   return kind == device::DeviceKind::cpu ||  // a CPU stages nothing
-         (needed.staged_bytes <= staged_bytes && needed.result_bytes <= result_bytes && needed.depth <= depth);
+         (needed.staged_bytes <= staged_bytes && needed.result_bytes <= result_bytes &&
+          needed.word_bytes <= word_bytes && needed.depth <= depth);
 }
 
 DeviceQueue::DeviceQueue(std::shared_ptr<device::Device> device, const QueueSize& size, bool spares_library)
@@ -73,6 +78,7 @@ void DeviceQueue::take_memory() {
     slot->host = device_->allocate_host(static_cast<size_t>(size.staged_bytes));
     slot->device = static_cast<char*>(block_.data()) + i * size.staged_bytes;
     slot->result = device_->allocate_host(static_cast<size_t>(size.result_bytes));
+    if (size.word_bytes > 0) slot->words = device_->allocate_host(static_cast<size_t>(size.word_bytes));
     slot->copying = make_event(*device_, true);
     slot->copied = make_event(*device_, true);
     slot->collected = make_event(*device_, true);
@@ -212,8 +218,14 @@ void DeviceQueue::submit(ModelHost& model, batch::PackedBatch& batch, Collect co
   slot.copied->wait(compute);
   slot.begin->record(compute);
   const tensor::TensorView result = forward.run(compute, view, adapters);
-  slot.end->record(compute);
-  compute.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
+  if (WordHead* const head = model.word_head()) {
+    head->run(compute, result, slot.batch, static_cast<int32_t*>(slot.words.data()),
+              static_cast<float*>(slot.result.data()));
+    slot.end->record(compute);
+  } else {
+    slot.end->record(compute);
+    compute.copy(slot.result.data(), result.data, static_cast<size_t>(result.bytes()));
+  }
   slot.collected->record(compute);
 }
 

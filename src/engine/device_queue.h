@@ -29,6 +29,7 @@ enum class Launch : uint8_t { ops, graph };
 struct QueueSize {
   memory::TagBytes arena;
   int64_t staged_bytes = 0, result_bytes = 0;  // per batch in flight
+  int64_t word_bytes = 0;                      // words per batch, on the host only; 0: no head reads them
   int depth = 0;                               // batches in flight
   int64_t loading_bytes = 0;                   // additional memory during a model load
   void cover(const plan::Plan& plan, const std::vector<model::ForwardPlan>& forwards, const model::ModelShape& shape);

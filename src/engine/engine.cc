@@ -96,7 +96,8 @@ int64_t Engine::longest_of(const TextOptions& options) const {
 int64_t Engine::window_step(int64_t capacity, const TextOptions& options) const {
   const bool tags = options.tags || output() == model::Output::token_scores || output() == model::Output::token_logits;
   const int64_t requested = options.overlap >= 0 ? options.overlap : tags ? capacity / 4 : 0;
-  return output() == model::Output::hidden ? capacity : capacity - std::min(requested, capacity / 2);
+  const bool vectors = output() == model::Output::hidden || output() == model::Output::word_scores;
+  return vectors ? capacity : capacity - std::min(requested, capacity / 2);
 }
 
 std::optional<Error> Engine::tokenize(std::string_view text, TokenizedTexts& out, const TextOptions& options) const {
@@ -185,7 +186,7 @@ std::unique_ptr<const EntityTask> Engine::prepare_entities(const EntityLabels& s
     fail(ErrorCode::usage, "{}: {} requires a GLiNER model (gliner_config.json)", options_.model_dir.string(),
          keys.labels);
   check_entity_labels(settings, keys);
-  const EntityTask::Sizes sizes{shape().vocab, plan_.max_length};
+  const EntityTask::Sizes sizes{shape().vocab, plan_.max_length, shape().word_width};
   auto task =
       std::make_unique<EntityTask>(settings, *gliner_, *tokenizer_, sizes, keys, encode_labels(settings.labels));
   task->engine = this;
@@ -382,8 +383,7 @@ std::vector<float> Engine::run_windows(const TokenizedTexts& texts) {
   WindowQueue queue(*this, [&](const WindowResults& done) {
     for (size_t i = 0; i < done.size(); ++i) done.put(i, texts, done.ticket(i), results);
   });
-  for (size_t i = 0; i < texts.windows.size(); ++i)
-    queue.push({texts.ids.data() + texts.windows[i].begin, texts.windows[i].length, i});
+  for (size_t i = 0; i < texts.windows.size(); ++i) queue.push(texts.sequence(i, i));
   // A single batch may run as a graph. This depends on the content alone, so that the same texts give the same bytes.
   queue.submit_all(Launch::graph);
   queue.finish();

@@ -183,6 +183,7 @@ class Engine {
   int64_t width_ = 0;  // size of truncated vectors; 0: row_width()
   std::unique_ptr<const GlinerHead> gliner_;
   std::optional<hub::GlinerConfig> gliner_config_;
+  std::optional<WordHeadSpec> word_head_;  // if its head runs on a GPU
   std::unique_ptr<Engine> labels_engine_;  // GLiNER bi-encoders: the encoder of labels
   std::unique_ptr<const LabelTask> zero_shot_;
   std::string facts_;                                 // fingerprint of the model files when they were read

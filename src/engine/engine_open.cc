@@ -198,12 +198,13 @@ std::vector<std::unique_ptr<Engine>> Engine::open_on(std::shared_ptr<device::Dev
     Engine& engine = *engines[i];
     engine.scheduler_ = scheduler;
     engine.plan_ = turns.plans[i];
-    scheduler->add_capacity(
-        {requests[i].shape, engine.plan_, forwards[i], requests[i].base, requests[i].adapter_ranks});
+    scheduler->add_capacity({requests[i].shape, engine.plan_, forwards[i], requests[i].base, requests[i].adapter_ranks,
+                             requests[i].head_bytes, requests[i].head_weight_bytes});
     engine.host_ =
         std::make_unique<ModelHost>(engine.options_.files(), engine.options_.tagger_dir, engine.facts_,
                                     requests[i].shape, engine.plan_, std::move(forwards[i]), scheduler->queue(),
                                     engine.one_batch(requests[i].most_tokens), engine.adapter_of_base(requests[i]));
+    if (engine.word_head_) engine.host_->set_word_head(*engine.word_head_);
     scheduler->add(*engine.host_);
     if (turns.all_resident || i == 0) engine.host_->load();
     engine.plan_.gemm_choices = ops::gemm_choices(scheduler->queue().stream());
@@ -247,6 +248,7 @@ std::unique_ptr<Engine> Engine::open_beside(const Engine& other, const EngineOpt
   engine->host_ = std::make_unique<ModelHost>(options.files(), options.tagger_dir, engine->facts_, profile->shape,
                                               engine->plan_, std::move(profile->forwards), scheduler->queue(), 0,
                                               engine->adapter_of_base(prepared.request));
+  if (engine->word_head_) engine->host_->set_word_head(*engine->word_head_);
   scheduler->add(*engine->host_);
   // Graphs are captured during the load, when requests for other models run between two captures, not with the first
   // text.
@@ -264,7 +266,9 @@ Scheduler::CapacityProfile Engine::plan_within(DeviceQueue& queue, plan::PlanReq
   const int64_t limit = request.limit_bytes;
   const auto plan_under = [&](int64_t bytes) -> std::optional<Scheduler::CapacityProfile> {
     request.limit_bytes = bytes;
-    Scheduler::CapacityProfile profile{request.shape, solve(request), {}, request.base, request.adapter_ranks};
+    Scheduler::CapacityProfile profile{
+        request.shape,      solve(request),           {}, request.base, request.adapter_ranks,
+        request.head_bytes, request.head_weight_bytes};
     plan::Plan& p = profile.plan;
     p.staging_depth = std::min(p.staging_depth, std::max(1, queue.size().depth));
     profile.forwards = forwards_of(request, p, raw_scores);
@@ -414,7 +418,7 @@ Engine::OpenRequest Engine::read_files(const EngineOptions& options) {
   return {std::move(engine), std::move(request)};
 }
 
-// The device computes hidden states; the head, which load_gliner() reads, runs on the host.
+// load_gliner() reads the head.
 void Engine::read_gliner(plan::PlanRequest& request) {
   const std::string dir = options_.model_dir.string();
   if (options_.pooling) fail(ErrorCode::usage, "{}: embeddings are not supported for a GLiNER model", dir);
@@ -435,11 +439,15 @@ void Engine::read_gliner(plan::PlanRequest& request) {
 
 // Requires the precision and the device of the request.
 void Engine::load_gliner(plan::PlanRequest& request) {
-  const size_t labels = options_.entities ? options_.entities->labels.size() : kUsualEntityLabels;
-  gliner_ = load_planned_head(options_.model_dir, *gliner_config_, labels, request);
+  std::optional<size_t> labels;
+  if (options_.entities) labels = options_.entities->labels.size();
+  PlannedHead planned = load_planned_head(options_.model_dir, *gliner_config_, labels, request);
+  gliner_ = std::move(planned.head);
+  word_head_ = std::move(planned.on_device);
   if (options_.entities && !is_bi_encoder())
-    zero_shot_ = std::make_unique<const EntityTask>(*options_.entities, *gliner_, *tokenizer_,
-                                                    EntityTask::Sizes{request.shape.vocab, request.max_length});
+    zero_shot_ = std::make_unique<const EntityTask>(
+        *options_.entities, *gliner_, *tokenizer_,
+        EntityTask::Sizes{request.shape.vocab, request.max_length, request.shape.word_width});
 }
 
 void Engine::set_labels(const ZeroShot& settings, const plan::PlanRequest& request) {

@@ -93,8 +93,13 @@ EntityTask::EntityTask(const EntityLabels& settings, const GlinerHead& head, con
       head_(&head),
       tokenizer_(&tokenizer),
       prepared_(std::move(prepared)),
-      vocabulary_(sizes.vocabulary) {
+      vocabulary_(sizes.vocabulary),
+      width_(sizes.width) {
   check_entity_labels(settings, keys);
+  if (const auto most = static_cast<size_t>(width_) / 3;
+      head.on_device() && head.config().token_level && settings.labels.size() > most)
+    fail(ErrorCode::usage, Remedy{"name the labels when opening the model, or use a CPU"},
+         "{}: {} labels, at most {} are planned for on a GPU", keys.labels, settings.labels.size(), most);
   replacement_ = std::max(0, tokenizer.unk_id());
   prompt_.assign(tokenizer.prefix().begin(), tokenizer.prefix().end());
   if (!prepared_) add_labels(keys);
@@ -130,7 +135,7 @@ void EntityTask::add_window(const TokenizedText& text, size_t first, size_t end,
                             TokenizedTexts& out) const {
   const TokenizedTexts::Word* words = out.words.data() + text.first_word;
   const size_t begin = out.ids.size();
-  const auto from = first < end ? words[first].token : 0;
+  const int32_t from = first < end ? words[first].token : 0;
   const auto to = first < end ? words[end - 1].token + words[end - 1].tokens : 0;
   out.ids.insert(out.ids.end(), prompt_.begin(), prompt_.end());
   out.ids.insert(out.ids.end(), content.begin() + from, content.begin() + to);
@@ -138,6 +143,13 @@ void EntityTask::add_window(const TokenizedText& text, size_t first, size_t end,
   TokenizedText::Window window{begin, static_cast<int32_t>(out.ids.size() - begin), from};
   window.first_word = static_cast<int32_t>(first);
   window.words = static_cast<int32_t>(end - first);
+  window.first_word_tokens = out.word_tokens.size();
+  // The reference numbers only words with tokens, so a word that the tokenizer drops moves the vectors of later ones to
+  // the word before; the last words have none.
+  for (size_t w = first; w < end; ++w)
+    if (words[w].tokens > 0)
+      out.word_tokens.push_back({static_cast<int32_t>(prompt_.size()) + words[w].token - from, words[w].tokens});
+  out.word_tokens.resize(window.first_word_tokens + end - first, {0, 0});
   out.windows.push_back(window);
 }
 
@@ -199,8 +211,11 @@ std::optional<Error> EntityTask::add_windows(TokenizedText& text, size_t end, si
 
 // Whether words [first, end) fit into one window.
 bool EntityTask::fits(const TokenizedTexts::Word* word, size_t first, size_t end, size_t capacity) const {
-  return end - first <= static_cast<size_t>(head_->config().max_words) &&
-         static_cast<size_t>(word[end - 1].token + word[end - 1].tokens - word[first].token) <= capacity;
+  const auto tokens = static_cast<size_t>(word[end - 1].token + word[end - 1].tokens - word[first].token);
+  // Scores of words have the rows of tokens, so words that the tokenizer drops must not be more than those of the
+  // prompt.
+  return end - first <= static_cast<size_t>(head_->config().max_words) && tokens <= capacity &&
+         end - first <= tokens + prompt_.size() + tokenizer_->suffix().size();
 }
 
 std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptions& options,
@@ -238,24 +253,48 @@ std::optional<Error> EntityTask::tokenize(std::string_view text, const TextOptio
   return error;
 }
 
-std::vector<std::vector<Entity>> EntityTask::find(const TokenizedTexts& texts, std::span<const size_t> which,
-                                                  std::span<const std::string_view> raw, const float* hidden,
-                                                  ThreadPool* pool) const {
+batch::SequenceWords EntityTask::words_of(const TokenizedTexts& texts, size_t window) const {
+  const TokenizedText::Window& w = texts.windows[window];
+  return {std::span(texts.word_tokens).subspan(w.first_word_tokens, static_cast<size_t>(w.words)), label_tokens_,
+          prepared_.get()};
+}
+
+void EntityTask::score_on_host(const TokenizedTexts& texts, std::span<const size_t> which, const float* hidden,
+                               ThreadPool* pool, std::span<std::vector<SpanScore>> found) const {
   std::vector<HeadWindow> windows;
-  std::vector<std::vector<WordTokens>> words;
-  for (const size_t t : which) add_head_windows(texts, texts.texts[t], hidden, windows, words);
-  for (size_t w = 0; w < windows.size(); ++w) windows[w].words = words[w];
-  std::vector<std::vector<SpanScore>> scores(windows.size());
+  for (const size_t w : which) {
+    const batch::SequenceWords words = words_of(texts, w);
+    const float* from = hidden + texts.windows[w].begin * static_cast<size_t>(head_->encoder_size());
+    windows.push_back({from, words.labels, words.words});
+  }
   const std::vector<size_t> ends = group_windows(windows, pool != nullptr ? pool->size() : 1);
   const auto run = [&](size_t group) {
     const size_t begin = group == 0 ? 0 : ends[group - 1], size = ends[group] - begin;
     head_->score(std::span(windows).subspan(begin, size), prepared_.get(), settings_.threshold,
-                 std::span(scores).subspan(begin, size));
+                 found.subspan(begin, size));
   };
   if (pool != nullptr)
     pool->parallel_for(ends.size(), [&](size_t group, int) { run(group); });
   else
     for (size_t group = 0; group < ends.size(); ++group) run(group);
+}
+
+std::vector<std::vector<Entity>> EntityTask::find(const TokenizedTexts& texts, std::span<const size_t> which,
+                                                  std::span<const std::string_view> raw, const float* rows,
+                                                  ThreadPool* pool) const {
+  std::vector<size_t> windows;
+  for (const size_t t : which)
+    for (size_t w = 0; w < texts.texts[t].windows; ++w) windows.push_back(texts.texts[t].first_window + w);
+  std::vector<std::vector<SpanScore>> scores(windows.size());
+  if (head_->on_device())
+    for (size_t i = 0; i < windows.size(); ++i) {
+      const TokenizedText::Window& window = texts.windows[windows[i]];
+      const auto width = static_cast<size_t>(width_);
+      head_->read_scores({rows + window.begin * width, static_cast<size_t>(window.words) * width}, width,
+                         settings_.labels.size(), settings_.threshold, scores[i]);
+    }
+  else
+    score_on_host(texts, windows, rows, pool, scores);
   std::vector<std::vector<Entity>> found;
   std::span<std::vector<SpanScore>> left(scores);
   for (size_t i = 0; i < which.size(); ++i) {
@@ -283,22 +322,6 @@ std::vector<size_t> EntityTask::group_windows(std::span<const HeadWindow> window
   }
   if (!windows.empty()) ends.push_back(windows.size());
   return ends;
-}
-
-void EntityTask::add_head_windows(const TokenizedTexts& texts, const TokenizedText& text, const float* hidden,
-                                  std::vector<HeadWindow>& windows, std::vector<std::vector<WordTokens>>& words) const {
-  for (size_t w = text.first_window; w < text.first_window + text.windows; ++w) {
-    const TokenizedText::Window& window = texts.windows[w];
-    const TokenizedTexts::Word* word = texts.words.data() + text.first_word + window.first_word;
-    // The reference numbers only words with tokens, so a word that the tokenizer drops moves the vectors of later
-    // ones to the word before; the last words have none.
-    auto& tokens = words.emplace_back();
-    for (int32_t i = 0; i < window.words; ++i)
-      if (word[i].tokens > 0)
-        tokens.push_back({static_cast<int32_t>(prompt_.size()) + word[i].token - window.first_content, word[i].tokens});
-    tokens.resize(static_cast<size_t>(window.words), {0, 0});
-    windows.push_back({hidden + window.begin * static_cast<size_t>(head_->encoder_size()), label_tokens_, {}});
-  }
 }
 
 std::vector<Entity> EntityTask::entities_of(const TokenizedTexts& texts, const TokenizedText& text,

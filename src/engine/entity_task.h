@@ -67,9 +67,9 @@ class EntityTask final : public LabelTask {
   static constexpr size_t kMostTokens = 65536;
 
   using PreparedLabels = std::shared_ptr<const GlinerHead::Labels>;
-  // Rows of the encoder's embedding table, and tokens per window.
+  // Rows of the encoder's embedding table, tokens per window, and scores per word of a head on a device.
   struct Sizes {
-    int64_t vocabulary, window;
+    int64_t vocabulary, window, width = 0;
   };
   // Throws usage for the settings, also if the labels leave no space for a text. `prepared`: of a bi-encoder's head,
   // from the same labels; null if the encoder reads them with each text.
@@ -82,20 +82,22 @@ class EntityTask final : public LabelTask {
   std::string identity() const override;
   std::optional<Error> tokenize(std::string_view text, const TextOptions& options, TokenizedTexts& out) const override;
   void merge(std::span<const float> logits, LongText how, float* scores) const override;
-  size_t cost() const override { return kCost * (1 + prompt_.size() / kUsualTokens); }
+  // Only scores of a head on a device return.
+  size_t cost() const override { return (head_->on_device() ? 1 : kCost) * (1 + prompt_.size() / kUsualTokens); }
+  batch::SequenceWords words_of(const TokenizedTexts& texts, size_t window) const override;
   const EntityTask* entities() const override { return this; }
 
-  // Entities of texts `which` of `texts`, whose strings are `raw`, from the hidden states of all tokens, row by row as
-  // the ids. `pool` may be null.
+  // Entities of texts `which` of `texts`, whose strings are `raw`, from the hidden states of all tokens, or from the
+  // scores of a head on a device, row by row as the ids. `pool` may be null.
   std::vector<std::vector<Entity>> find(const TokenizedTexts& texts, std::span<const size_t> which,
-                                        std::span<const std::string_view> raw, const float* hidden,
+                                        std::span<const std::string_view> raw, const float* rows,
                                         ThreadPool* pool) const;
 
  private:
   void add_labels(const EntityKeys& keys);
   static std::vector<size_t> group_windows(std::span<const HeadWindow> windows, int threads);
-  void add_head_windows(const TokenizedTexts& texts, const TokenizedText& text, const float* hidden,
-                        std::vector<HeadWindow>& windows, std::vector<std::vector<WordTokens>>& words) const;
+  void score_on_host(const TokenizedTexts& texts, std::span<const size_t> windows, const float* hidden,
+                     ThreadPool* pool, std::span<std::vector<SpanScore>> found) const;
   std::vector<Entity> entities_of(const TokenizedTexts& texts, const TokenizedText& text, std::string_view raw,
                                   std::span<std::vector<SpanScore>> scores) const;
   void select(std::vector<SpanScore>& spans, size_t words) const;
@@ -114,7 +116,7 @@ class EntityTask final : public LabelTask {
   int64_t label_prompt_ = 0;           // tokens of the labels with their markers in prompt_
   std::vector<int32_t> prompt_;        // tokens before the words
   std::vector<int32_t> label_tokens_;  // index of the token that represents each label
-  const int64_t vocabulary_;
+  const int64_t vocabulary_, width_;
   int32_t marker_ = -1, replacement_ = -1;
 };
 

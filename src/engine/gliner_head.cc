@@ -2,6 +2,7 @@
 #include "engine/gliner_head.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,7 +10,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/error.h"
 #include "device/stream.h"
 #include "ops/cpu/row_kernels.h"
 #include "ops/linear.h"
@@ -27,23 +27,6 @@ constexpr int64_t kPackedRows = 64;       // packed matrices are padded to at mo
 constexpr int64_t kLabelsPerBlock = 128;  // labels of several windows multiplied together, unless a window has more
 
 float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
-// Reads a tensor of this shape ({n} or {n, m}) as fp32.
-std::vector<float> read_tensor(const hub::WeightSource& source, const std::string& name, std::vector<int64_t> shape) {
-  const hub::StoredTensor& stored = source.require(name);
-  if (!std::equal(stored.shape.begin(), stored.shape.end(), shape.begin(), shape.end()))
-    fail(ErrorCode::bad_model, "{}: has shape {}, gliner_config.json requires {}", source.where(name),
-         hub::shape_text(stored.shape), hub::shape_text(shape));
-  const hub::LoadedTensor tensor = source.get(name);
-  if (tensor.dtype != DType::f32 && tensor.dtype != DType::f16 && tensor.dtype != DType::bf16)
-    fail(ErrorCode::bad_model, "{}: type {} cannot be used as a weight", source.where(name),
-         tensor::dtype_name(tensor.dtype));
-  std::vector<float> values(static_cast<size_t>(stored.elements));
-  tensor::convert_elements(tensor.data, tensor.dtype, values.data(), DType::f32, stored.elements);
-  for (const float value : values)
-    if (!std::isfinite(value)) fail(ErrorCode::bad_model, "{}: contains NaN or infinity", source.where(name));
-  return values;
-}
 
 TensorView matrix_view(const float* data, int64_t rows, int64_t cols) {
   return TensorView(const_cast<float*>(data), DType::f32, {rows, cols});
@@ -112,13 +95,12 @@ struct GlinerHead::Matrix {
   }
 };
 
-// Linear, ReLU, linear.
 struct GlinerHead::Mlp {
   Matrix up, down;
   Rows apply(const Rows& x) const { return down.apply(up.apply(x, ops::Activation::relu)); }
 };
 
-// One direction of a layer. Rows of its matrices: input, forget, cell and output gates.
+// One direction of a layer.
 struct GlinerHead::Lstm {
   Matrix input, recurrent;
 };
@@ -133,7 +115,9 @@ struct GlinerHead::LabelRows {
 struct GlinerHead::Labels {
   LabelRows rows;
   std::unique_ptr<const Matrix> by_label;  // span models
+  DeviceLabels vectors;                    // if the head runs on a device, and no other member
 };
+const DeviceLabels& GlinerHead::vectors_of(const Labels& labels) { return labels.vectors; }
 
 // The labels of one window.
 struct GlinerHead::LabelSlice {
@@ -165,26 +149,19 @@ std::unique_ptr<const GlinerHead::Matrix> GlinerHead::by_label(const LabelRows& 
                                         std::vector<float>(bias, bias + count), ops::Precision::fp32);
 }
 
-// Reads matrices and counts their bytes.
-struct GlinerHead::Loader {
-  const hub::WeightSource& source;
+// Packs matrices and counts their bytes.
+struct GlinerHead::Packer {
   ops::Precision precision;
   int64_t& bytes;
 
-  std::vector<float> read(const std::string& name, std::vector<int64_t> shape) const {
-    return read_tensor(source, name, std::move(shape));
+  std::unique_ptr<Matrix> pack(HeadMatrix matrix) const {
+    if (!matrix) return nullptr;
+    auto packed = std::make_unique<Matrix>(matrix.values.data(), matrix.N, matrix.K, std::move(matrix.bias), precision);
+    bytes += packed->bytes();
+    return packed;
   }
-  Matrix matrix(const float* values, int64_t N, int64_t K, std::vector<float> bias = {}) const {
-    Matrix made(values, N, K, std::move(bias), precision);
-    bytes += made.bytes();
-    return made;
-  }
-  std::unique_ptr<Matrix> linear(const std::string& name, int64_t N, int64_t K) const {
-    return std::make_unique<Matrix>(matrix(read(name + ".weight", {N, K}).data(), N, K, read(name + ".bias", {N})));
-  }
-  std::unique_ptr<Mlp> mlp(const std::string& name, int64_t size) const {
-    return std::make_unique<Mlp>(
-        Mlp{std::move(*linear(name + ".0", 4 * size, size)), std::move(*linear(name + ".3", size, 4 * size))});
+  std::unique_ptr<Mlp> pack(HeadMlp mlp) const {
+    return std::make_unique<Mlp>(Mlp{std::move(*pack(std::move(mlp.up))), std::move(*pack(std::move(mlp.down)))});
   }
 };
 
@@ -194,79 +171,48 @@ GlinerHead::~GlinerHead() = default;
 std::unique_ptr<const GlinerHead> GlinerHead::load(const std::filesystem::path& dir, const hub::GlinerConfig& config,
                                                    int64_t encoder_size, int64_t labels_size,
                                                    ops::Precision precision) {
-  const auto source = hub::WeightSource::open(dir);
   std::unique_ptr<GlinerHead> head(new GlinerHead(config));
   head->encoder_size_ = encoder_size;
   head->labels_size_ = labels_size;
   head->precision_ = precision;
-  const Loader loader{*source, precision, head->bytes_};
-  const int64_t D = config.hidden_size;
-  if (encoder_size != D) head->projection_ = loader.linear("token_rep_layer.projection", D, encoder_size);
-  if (labels_size > 0 && labels_size != D)
-    head->labels_projection_ = loader.linear("token_rep_layer.labels_projection", D, labels_size);
-  if (labels_size == 0) head->load_lstm(loader);  // the reference does not use that of bi-encoders
-  if (config.token_level)
-    head->load_words(loader);
-  else
-    head->load_spans(loader);
-  source->check_unchanged();
+  head->pack(read_gliner_weights(dir, config, encoder_size, labels_size));
   return head;
 }
 
-void GlinerHead::load_lstm(const Loader& loader) {
-  const int64_t D = config_.hidden_size, h = D / 2;
-  for (int layer = 0; layer < config_.rnn_layers; ++layer)
-    for (const char* direction : {"", "_reverse"}) {
-      const auto read = [&](const char* kind, std::vector<int64_t> shape) {
-        return loader.read(fmt::format("rnn.lstm.{}_l{}{}", kind, layer, direction), std::move(shape));
-      };
-      std::vector<float> bias = read("bias_ih", {4 * h});
-      const std::vector<float> more = read("bias_hh", {4 * h});
-      for (size_t i = 0; i < bias.size(); ++i) bias[i] += more[i];
-      lstm_.push_back({loader.matrix(read("weight_ih", {4 * h, D}).data(), 4 * h, D, std::move(bias)),
-                       loader.matrix(read("weight_hh", {4 * h, h}).data(), 4 * h, h)});
-    }
+std::unique_ptr<const GlinerHead> GlinerHead::load_for_device(const std::filesystem::path& dir,
+                                                              const hub::GlinerConfig& config, int64_t encoder_size,
+                                                              int64_t labels_size) {
+  std::unique_ptr<GlinerHead> head(new GlinerHead(config));
+  head->encoder_size_ = encoder_size;
+  head->labels_size_ = labels_size;
+  head->device_weights_ =
+      std::make_shared<const GlinerWeights>(read_gliner_weights(dir, config, encoder_size, labels_size));
+  return head;
 }
 
-void GlinerHead::load_spans(const Loader& loader) {
-  const int64_t D = config_.hidden_size, F = 4 * D;
-  const std::string spans = "span_rep_layer.span_rep_layer.";
-  start_ = loader.mlp(spans + "project_start", D);
-  end_ = loader.mlp(spans + "project_end", D);
-  label_ = loader.mlp("prompt_rep_layer", D);
-  const std::vector<float> both = loader.read(spans + "out_project.0.weight", {F, 2 * D});
-  std::vector<float> first(static_cast<size_t>(F * D)), second(first.size());
-  for (int64_t n = 0; n < F; ++n) {
-    std::copy_n(both.data() + n * 2 * D, D, first.data() + n * D);
-    std::copy_n(both.data() + n * 2 * D + D, D, second.data() + n * D);
+void GlinerHead::pack(GlinerWeights weights) {
+  const Packer packer{precision_, bytes_};
+  projection_ = packer.pack(std::move(weights.projection));
+  labels_projection_ = packer.pack(std::move(weights.labels_projection));
+  for (HeadLstm& lstm : weights.lstm)
+    lstm_.push_back(
+        {std::move(*packer.pack(std::move(lstm.input))), std::move(*packer.pack(std::move(lstm.recurrent)))});
+  if (config_.token_level) {
+    word_ = packer.pack(std::move(weights.word));
+    word_label_ = packer.pack(std::move(weights.word_label));
+    mix_word_ = packer.pack(std::move(weights.mix_word));
+    mix_label_ = packer.pack(std::move(weights.mix_label));
+    mix_both_ = packer.pack(std::move(weights.mix_both));
+    mix_out_ = packer.pack(std::move(weights.mix_out));
+    return;
   }
-  span_start_ =
-      std::make_unique<Matrix>(loader.matrix(first.data(), F, D, loader.read(spans + "out_project.0.bias", {F})));
-  span_end_ = std::make_unique<Matrix>(loader.matrix(second.data(), F, D));
-  // A score is the dot product of a label's vector p and W z + b: W is applied to p, of which there are fewer.
-  const std::vector<float> out = loader.read(spans + "out_project.3.weight", {D, F});
-  std::vector<float> turned(out.size());
-  for (int64_t d = 0; d < D; ++d)
-    for (int64_t n = 0; n < F; ++n) turned[static_cast<size_t>(n * D + d)] = out[static_cast<size_t>(d * F + n)];
-  span_out_turned_ = std::make_unique<Matrix>(loader.matrix(turned.data(), F, D));
-  span_out_bias_ = loader.read(spans + "out_project.3.bias", {D});
-}
-
-void GlinerHead::load_words(const Loader& loader) {
-  const int64_t D = config_.hidden_size, F = 4 * D;
-  word_ = loader.linear("scorer.proj_token", 2 * D, D);
-  word_label_ = loader.linear("scorer.proj_label", 2 * D, D);
-  // Columns of this matrix: word, label, product of both.
-  const std::vector<float> all = loader.read("scorer.out_mlp.0.weight", {F, 3 * D});
-  std::vector<float> part(static_cast<size_t>(F * D));
-  const auto columns = [&](int64_t first, std::vector<float> bias) {
-    for (int64_t n = 0; n < F; ++n) std::copy_n(all.data() + n * 3 * D + first, D, part.data() + n * D);
-    return std::make_unique<Matrix>(loader.matrix(part.data(), F, D, std::move(bias)));
-  };
-  mix_word_ = columns(0, loader.read("scorer.out_mlp.0.bias", {F}));
-  mix_label_ = columns(D, {});
-  mix_both_ = columns(2 * D, {});
-  mix_out_ = loader.linear("scorer.out_mlp.3", 3, F);
+  start_ = packer.pack(std::move(weights.start));
+  end_ = packer.pack(std::move(weights.end));
+  label_ = packer.pack(std::move(weights.label));
+  span_start_ = packer.pack(std::move(weights.span_start));
+  span_end_ = packer.pack(std::move(weights.span_end));
+  span_out_turned_ = packer.pack(std::move(weights.span_out_turned));
+  span_out_bias_ = std::move(weights.span_out_bias);
 }
 
 int64_t GlinerHead::scratch_bytes(int64_t words, int64_t labels) const {
@@ -307,7 +253,16 @@ GlinerHead::LabelRows GlinerHead::label_rows(std::span<const HeadWindow> windows
   return label_rows(gather(rows, encoder_size_, projection_.get()));
 }
 
+std::shared_ptr<const GlinerHead::Labels> GlinerHead::device_labels(int64_t count, std::vector<float> vectors) {
+  static std::atomic<uint64_t> made{0};
+  auto labels = std::make_shared<Labels>();
+  labels->vectors = {++made, count, std::move(vectors)};
+  return labels;
+}
+
 std::shared_ptr<const GlinerHead::Labels> GlinerHead::prepare(std::span<const float> vectors) const {
+  if (on_device())
+    return device_labels(static_cast<int64_t>(vectors.size()) / labels_size_, {vectors.begin(), vectors.end()});
   std::vector<const float*> rows;
   for (size_t at = 0; at < vectors.size(); at += static_cast<size_t>(labels_size_)) rows.push_back(&vectors[at]);
   auto labels = std::make_shared<Labels>();
@@ -486,14 +441,27 @@ void GlinerHead::score_words(const WordProducts& words, int64_t base, int64_t W,
     for (int64_t k = 0; k < 3 * n; ++k)
       scores[static_cast<size_t>(3 * at + k)] = sigmoid(out.data[static_cast<size_t>(k)]);
   }
-  join_words(scores, static_cast<size_t>(W), static_cast<size_t>(C), threshold, found);
+  join_words(scores.data(), static_cast<size_t>(3 * C), static_cast<size_t>(W), static_cast<size_t>(C), threshold,
+             found);
 }
 
-// `scores`: [words, labels, 3] for start, end and inside. A span's score is the lowest of its start, its end and all
-// words inside.
-void GlinerHead::join_words(std::span<const float> scores, size_t words, size_t labels, float threshold,
-                            std::vector<SpanScore>& found) const {
-  const auto at = [&](size_t word, size_t label, size_t kind) { return scores[(word * labels + label) * 3 + kind]; };
+void GlinerHead::read_scores(std::span<const float> scores, size_t width, size_t labels, float threshold,
+                             std::vector<SpanScore>& found) const {
+  const size_t words = width > 0 ? scores.size() / width : 0;
+  if (config_.token_level) return join_words(scores.data(), width, words, labels, threshold, found);
+  for (size_t word = 0; word < words; ++word)
+    for (size_t j = 0; 2 * j < width && word + j < words; ++j) {
+      const float* const best = scores.data() + word * width + 2 * j;
+      if (best[0] > threshold)
+        found.push_back(
+            {static_cast<int32_t>(word), static_cast<int32_t>(word + j), static_cast<int32_t>(best[1]), best[0]});
+    }
+}
+
+// For start, end and inside. A span's score is the lowest of its start, its end and all words inside.
+void GlinerHead::join_words(const float* scores, size_t stride, size_t words, size_t labels, float threshold,
+                            std::vector<SpanScore>& found) {
+  const auto at = [&](size_t word, size_t label, size_t kind) { return scores[word * stride + label * 3 + kind]; };
   std::vector<SpanScore> best(words);  // by last word
   for (size_t first = 0; first < words; ++first) {
     for (size_t last = first; last < words; ++last)

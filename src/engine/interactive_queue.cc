@@ -136,7 +136,7 @@ void InteractiveQueue::pack(PackedBatch& batch, batch::PackLimits& limits, std::
       if (in_time >= window.length) most = std::max(tokens, static_cast<int64_t>(in_time));
     }
     if (text.next_window == 0) text.started_ns = ns;
-    batch.add({text.tokens.ids.data() + window.begin, window.length, pieces.size()}, limits_.position_offset);
+    batch.add(text.tokens.sequence(text.next_window, pieces.size()), limits_.position_offset);
     pieces.push_back({&text, text.next_window++});
     queue.charge(window.length);
     if (text.next_window < text.tokens.windows.size()) continue;

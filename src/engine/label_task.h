@@ -30,6 +30,14 @@ class LabelTask : public ZeroShotLabels {
   // Work and memory per text as a multiple of that of a text without such labels.
   virtual size_t cost() const = 0;
   virtual const EntityTask* entities() const { return nullptr; }  // this if it finds entities
+  // Words of a window for a head on a device.
+  virtual batch::SequenceWords words_of(const TokenizedTexts&, size_t) const { return {}; }
 };
+
+inline batch::Sequence TokenizedTexts::sequence(size_t window, uint64_t ticket) const {
+  batch::Sequence made{ids.data() + windows[window].begin, windows[window].length, ticket};
+  if (zero_shot != nullptr) made.words = zero_shot->words_of(*this, window);
+  return made;
+}
 
 }  // namespace brim::engine

@@ -178,11 +178,14 @@ void ModelHost::make_runners(const model::Model& model) {
                          : nullptr;
   for (const model::ForwardPlan& forward : forward_plans_)
     runners_.push_back(std::make_unique<model::ForwardRunner>(shape_, model.weights(), forward, queue_.arena(), pool));
+  if (word_head_spec_)
+    word_head_ = std::make_unique<WordHead>(*word_head_spec_, queue_.device(), queue_.stream(), &memory_);
 }
 
 void ModelHost::unload() {
   ScopedZone zone(Zone::unload_model);
   small_.clear();
+  word_head_.reset();
   runners_.clear();
   model_.reset();
   memory_ = {};
@@ -194,6 +197,7 @@ void ModelHost::park() {
   if (!resident()) return;
   if (adapter_.base != nullptr) return unload();  // small, and its base may stay for others
   small_.clear();
+  word_head_.reset();
   runners_.clear();
   try {
     model_->park(queue_.device());
@@ -206,8 +210,8 @@ void ModelHost::park() {
 }
 
 void ModelHost::want_small_batches() {
-  wants_small_ =
-      queue_.device().kind() == device::DeviceKind::cuda && (!queue_.is_open() || can_capture(queue_.stream()));
+  wants_small_ = !word_head_spec_ && queue_.device().kind() == device::DeviceKind::cuda &&
+                 (!queue_.is_open() || can_capture(queue_.stream()));
   if (resident()) capture({});
 }
 
@@ -234,11 +238,20 @@ void ModelHost::warm_up(const std::function<void()>& between) {
   // power of two. A single batch uses tweet-length texts.
   const std::vector<int32_t> ids(static_cast<size_t>(std::min<int64_t>(once ? 26 : 4, plan_.max_length)), 0);
   const auto ignore = [](const batch::PackedBatch&, const float*, double) {};
+  // Every token but the first is a word, and that is its label.
+  std::vector<batch::WordTokens> words;
+  for (int32_t t = 1; word_head_ != nullptr && t < static_cast<int32_t>(ids.size()); ++t) words.push_back({t, 1});
+  const std::vector<int32_t> labels{0};
+  batch::Sequence text{ids.data(), static_cast<int32_t>(ids.size()), 0};
+  if (word_head_ != nullptr) {
+    text.words = {words, labels, word_head_->any_labels()};
+    if (text.words.prepared != nullptr) text.words.labels = {};
+  }
   for (int64_t tokens = once ? std::min(one_batch_, plan_.token_budget) : 4;;
        tokens = std::min(tokens * 2, plan_.token_budget)) {
     for (size_t pass = 0; pass < forward_plans_.size(); ++pass) {
       batch::PackedBatch batch;
-      do batch.add({ids.data(), static_cast<int32_t>(ids.size()), 0}, shape_.position_offset);
+      do batch.add(text, shape_.position_offset);
       while (batch.tokens() + static_cast<int64_t>(ids.size()) <= tokens && batch.sequences() < plan_.max_sequences);
       batch.finish();
       queue_.submit(*this, batch, ignore, Launch::ops, pass);

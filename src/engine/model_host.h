@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "device/device.h"
 #include "engine/base_weights.h"
 #include "engine/small_batches.h"
+#include "engine/word_head.h"
 #include "hub/model_files.h"
 #include "memory/ledger.h"
 #include "model/forward_runner.h"
@@ -63,13 +65,17 @@ class ModelHost {
   double eviction_cost(int64_t now_ns) const;
   void note_texts(int64_t texts, int64_t now_ns);
   std::atomic<bool> kept{false};  // never evicted to free memory
-  // Captures graphs of small batches with each load from now on. No effect without CUDA.
+  // A head that scores words after each pass; before the first load.
+  void set_word_head(const WordHeadSpec& spec) { word_head_spec_ = spec; }
+  // Captures graphs of small batches with each load from now on. No effect without CUDA, and with a head for words:
+  // its ops depend on the texts.
   void want_small_batches();
   bool wants_small_batches() const { return wants_small_; }
 
   // Only while resident:
   model::ForwardRunner& forward(size_t pass) { return *runners_[pass]; }
   const model::Params& params() const { return model_->weights(); }
+  WordHead* word_head() { return word_head_.get(); }  // null if it has none
   SmallBatches* small(size_t pass) { return pass < small_.size() ? small_[pass].get() : nullptr; }
   // Smaller batches do not identify the failing op: the overhead would exceed their run time.
   int64_t named_from() const { return named_from_; }
@@ -106,6 +112,7 @@ class ModelHost {
   const int64_t named_from_;
   const int64_t one_batch_;
   const AdapterOfBase adapter_;
+  std::optional<WordHeadSpec> word_head_spec_;
   bool uses_base_ = false;  // holds its weights
   bool wants_small_ = false;
   // Used by eviction_cost(); protected by the scheduler's lock, like the above.
@@ -116,6 +123,7 @@ class ModelHost {
   memory::PlannedMemory memory_;                                // declared before its users
   std::unique_ptr<model::Model> model_;                         // null if not loaded
   std::vector<std::unique_ptr<model::ForwardRunner>> runners_;  // one per pass
+  std::unique_ptr<WordHead> word_head_;
   std::vector<std::unique_ptr<SmallBatches>> small_;
 };
 

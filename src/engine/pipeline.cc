@@ -170,17 +170,20 @@ class PipelineRun {
   size_t held_chunks() const {
     const size_t pairs = pairs_per_text();  // a text is computed and stored once per pair
     double seconds_per_token = 0;
-    bool cpu_tags = false;
+    bool cpu_tags = false, cpu_words = false;
     for (const auto& [model, engine] : encoders_)
       if (engine->device().kind() == device::DeviceKind::cpu) {
         seconds_per_token += 1 / engine->plan().tokens_per_second;
         cpu_tags = cpu_tags || is_per_token(engine->output());
+        cpu_words = cpu_words || engine->gliner() != nullptr;
       }
-    if (seconds_per_token > 0)
-      limit_chunks(
-          std::max<int64_t>(kLeastChunkBytes, std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token)), pairs);
-    else if (pairs > 1)
+    if (seconds_per_token > 0) {
+      // Plans assume the least chunks for a head that reads the vectors of all tokens.
+      const int64_t in_time = cpu_words ? 0 : std::llround(kChunkSeconds * kBytesPerToken / seconds_per_token);
+      limit_chunks(std::max(kLeastChunkBytes, in_time), pairs);
+    } else if (pairs > 1) {
       limit_chunks(static_cast<int64_t>(reader_.chunk_bytes()), pairs);
+    }
     // Tokens with their texts and tag scores take ten times the bytes of the rows.
     const size_t most = (cpu_tags ? kMostHeldBytes / 8 : kMostHeldBytes) / pairs;
     return std::clamp<size_t>(most / reader_.chunk_bytes(), 1, kMostHeldChunks);
@@ -364,8 +367,7 @@ class PipelineRun {
       queue.truncated_rows += texts.truncated;
       queue.last_chunk = number;
       for (size_t w = 0; w < texts.tokens.windows.size(); ++w)
-        queue.windows.push({texts.tokens.ids.data() + texts.tokens.windows[w].begin, texts.tokens.windows[w].length,
-                            number << 32 | w});
+        queue.windows.push(texts.tokens.sequence(w, number << 32 | w));
     }
   }
 

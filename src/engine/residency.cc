@@ -111,7 +111,8 @@ std::optional<Scheduler::CapacityProfile> Scheduler::find_capacity(const plan::P
     if (profile.shape == request.shape && profile.plan.precision == request.precision &&
         profile.forwards.front().output == first && profile.forwards.back().output == request.output &&
         profile.plan.max_length == request.max_length && profile.base == request.base &&
-        profile.adapter_ranks == request.adapter_ranks)
+        profile.adapter_ranks == request.adapter_ranks && profile.head_bytes == request.head_bytes &&
+        profile.head_weight_bytes == request.head_weight_bytes)
       return profile;
   return std::nullopt;
 }

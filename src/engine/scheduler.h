@@ -67,6 +67,7 @@ class Scheduler {
     std::vector<model::ForwardPlan> forwards;  // one per pass
     std::string base;                          // see plan::PlanRequest
     model::AdapterRanks adapter_ranks;
+    int64_t head_bytes = 0, head_weight_bytes = 0;
   };
   // Weights of a base model for adapters; the same object for the same files and precision.
   std::shared_ptr<BaseWeights> base_weights(const std::filesystem::path& dir, ops::Precision precision,

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "batch/packed_batch.h"
+
 namespace brim::engine {
 
 class LabelTask;
@@ -18,6 +20,7 @@ struct TokenizedText {
     int32_t first_content;              // index of its first content token in the content of the whole text
     int32_t prompt_tokens = 0;          // leading tokens excluded from a mean over tokens
     int32_t first_word = 0, words = 0;  // entities by label: among those of its text
+    size_t first_word_tokens = 0;       // entities by label: index in word_tokens
   };
   size_t first_window = 0, windows = 0;
   int32_t tokens = 0;  // in the whole text
@@ -36,7 +39,8 @@ struct TokenizedTexts {
     int32_t first, last, token, tokens;
   };
   std::vector<Word> words;
-  const LabelTask* zero_shot = nullptr;  // if set: the windows were made for its labels
+  std::vector<batch::WordTokens> word_tokens;  // per window and word
+  const LabelTask* zero_shot = nullptr;        // if set: the windows were made for its labels
   // The part of `results`, rows of `width` floats per window or per id, that belongs to text `t`.
   std::span<const float> results_of(size_t t, std::span<const float> results, size_t width, bool per_token) const {
     const TokenizedText& text = texts[t];
@@ -46,11 +50,13 @@ struct TokenizedTexts {
     const size_t end = last.begin + static_cast<size_t>(last.length);
     return results.subspan(first.begin * width, (end - first.begin) * width);
   }
+  batch::Sequence sequence(size_t window, uint64_t ticket) const;  // part of a batch
   void clear() {
     ids.clear();
     windows.clear();
     texts.clear();
     words.clear();
+    word_tokens.clear();
   }
 };
 

@@ -59,8 +59,9 @@ void plan_entities(const PlanSpec& f, PlanJob& job) {
     fail(ErrorCode::usage, Remedy{"set `task=score`"}, "{}: GLiNER models cannot be trained", job.dir.string());
   if (!f.adapter.empty()) fail(ErrorCode::usage, "{}: adapters are not supported for a GLiNER model", job.dir.string());
   job.gliner = hub::load_gliner_config(job.dir);
-  job.entity_labels = f.entities ? f.entities->labels.size() : engine::kUsualEntityLabels;
-  job.notes.push_back(fmt::format("entities of {}{}", format_count(static_cast<int64_t>(job.entity_labels), "label"),
+  if (f.entities) job.entity_labels = f.entities->labels.size();
+  const size_t labels = job.entity_labels.value_or(engine::kUsualEntityLabels);
+  job.notes.push_back(fmt::format("entities of {}{}", format_count(static_cast<int64_t>(labels), "label"),
                                   f.entities ? "" : " (set `entities` to plan for others)"));
 }
 
@@ -281,8 +282,7 @@ PlanRequest request_for(const PlanJob& job, const PlanTarget& t) {
           .precision;
   if (t.device && r.device.kind != device::DeviceKind::cpu)
     r.device = plan::measured_profile(*t.device, r.precision, r.limit_bytes);
-  if (job.gliner && r.device.kind == device::DeviceKind::cpu)  // on a GPU, the limit does not cover the host
-    (void)engine::load_planned_head(job.dir, *job.gliner, job.entity_labels, r);
+  if (job.gliner) (void)engine::load_planned_head(job.dir, *job.gliner, job.entity_labels, r);
   return r;
 }
 

@@ -50,7 +50,7 @@ struct PlanJob {
   bool rules = false;                                // VADER: uses no device memory
   int64_t pairs_per_text = 1;                        // zero-shot labels
   std::optional<hub::GlinerConfig> gliner;           // its encoder of texts
-  size_t entity_labels = 0;                          // GLiNER: labels per text
+  std::optional<size_t> entity_labels;               // GLiNER: labels per text, if known
   bool has_head = true;                              // false: the plan assumes one
   std::vector<PlanJob> teachers;                     // models that score the training texts before training
   std::optional<model::AdapterRanks> adapter_ranks;  // if the weights of its base can be shared

@@ -75,6 +75,27 @@ TEST(PlanJob, GlinerModelsArePlannedAsTheyAreOpened) {
       }
 }
 
+TEST(PlanJob, GlinerHeadsArePlannedOnGpus) {
+  for (const char* name : {"span", "span_rnn", "token_rnn", "bi_span", "bi_token"}) {
+    SCOPED_TRACE(name);
+    PlanSpec spec;
+    spec.settings = {{"precision", {"bf16"}}};
+    spec.device = "h200";
+    spec.entities = some_labels(5);
+    const PlanJob job = open_job(spec, gliner_dir(name), true);
+    const plan::PlanRequest request = request_for(job, open_target(spec, spec.device));
+    EXPECT_EQ(request.output, model::Output::word_scores);
+    EXPECT_EQ(request.shape.word_width, std::string(name).find("token") == std::string::npos ? 2 * 4 : 3 * 5);
+    memory::TagBytes head;
+    for (const memory::LedgerEntry& part : solve(request).parts)
+      if (part.owner == plan::kWordHead) head[part.tag] += part.bytes;
+    EXPECT_EQ(head[memory::Tag::weights], request.head_weight_bytes);
+    EXPECT_EQ(head[memory::Tag::activations], request.head_bytes);
+    EXPECT_GT(request.head_weight_bytes, 0);
+    EXPECT_GT(request.head_bytes, 0);
+  }
+}
+
 TEST(PlanJob, MoreEntitiesNeedMoreMemory) {
   int64_t few = 0, many = 0;
   PlanSpec spec = cpu_spec("fp32");

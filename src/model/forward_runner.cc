@@ -51,6 +51,8 @@ int64_t output_width(const ModelShape& s, Output output) {
       return s.token_classes;
     case Output::token_scores_and_logits:
       return s.token_classes + s.sequence_classes;
+    case Output::word_scores:
+      return s.word_width;
     default:
       return s.hidden;
   }

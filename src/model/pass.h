@@ -25,6 +25,7 @@ enum class Output : uint8_t {
   // [T,Kt+K] f32, for a model with both heads: each token's scores and the sequence head's logits for it, which are
   // only meaningful in the row of a sequence's first token.
   token_scores_and_logits,
+  word_scores,  // [T,H] activation type: all tokens, for a head that scores words; its results have word_width values
 };
 inline bool wants_first_tokens(const ModelShape& shape, Output output) {
   // With mean pooling, the last layer's queries are not split, so first tokens are gathered at the end.
@@ -34,7 +35,7 @@ inline bool wants_first_tokens(const ModelShape& shape, Output output) {
 }
 inline bool is_per_token(Output output) {
   return output == Output::token_logits || output == Output::token_scores || output == Output::hidden ||
-         output == Output::token_scores_and_logits;
+         output == Output::token_scores_and_logits || output == Output::word_scores;
 }
 // Values per row of the result.
 int64_t output_width(const ModelShape& shape, Output output);

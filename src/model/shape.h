@@ -59,6 +59,7 @@ struct ModelShape {
   hub::LoraConfig lora;      // training only: adapters and head are trained, everything else is frozen
   // Scoring with an adapter whose products are not merged into the matrices: their largest rank (Param::low_rank).
   int64_t adapter_width = 0;
+  int64_t word_width = 0;       // scoring words on a device: values per token of the result; 0: none
   bool shares_weights = false;  // with models that have other heads, so formats of matrices do not depend on the head
 
   bool number_targets() const { return multi_label || regression; }  // [B,K] f32 instead of classes

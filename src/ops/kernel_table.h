@@ -21,6 +21,7 @@
 #include "ops/rows.h"
 #include "ops/unfold.h"
 #include "ops/window_gather.h"
+#include "ops/word_scores.h"
 
 namespace brim::ops {
 
@@ -75,7 +76,12 @@ namespace brim::ops {
   X(residual_step_grad, ResidualStepGradArgs, convert) \
   X(basis_fold, BasisFoldArgs, convert) \
   X(basis_fold_grad, BasisFoldGradArgs, convert) \
-  X(forecast_loss, ForecastLossArgs, loss)
+  X(forecast_loss, ForecastLossArgs, loss) \
+  X(pool_words, PoolWordsArgs, pool) \
+  X(lstm_step, LstmStepArgs, gelu) \
+  X(span_scores, SpanScoresArgs, softmax) \
+  X(word_pairs, WordPairsArgs, gelu) \
+  X(pair_scores, PairScoresArgs, softmax)
 // clang-format on
 
 template <class Args>

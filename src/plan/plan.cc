@@ -127,7 +127,8 @@ class Solver {
         p.add(memory::Tag::staging, kBatchesInFlight, p.staging_depth * staged_batch_bytes(p.limits()));
         // A model with both heads has graphs for two passes.
         const int passes = r_.output == model::Output::token_scores_and_logits ? 2 : 1;
-        p.add(memory::Tag::graphs, "small batches", passes * model::kSmallBatchBytes);
+        if (r_.output != model::Output::word_scores)
+          p.add(memory::Tag::graphs, "small batches", passes * model::kSmallBatchBytes);
       }
       s.ops = f.ops;
     } else {
@@ -155,7 +156,12 @@ class Solver {
     }
     const char* const tokenizer = r_.task == Task::score ? "tokenizer" : "tokenizer and token sets";
     p.add(Tag::context, r_.base.empty() ? tokenizer : kBaseWeights + r_.base, r_.tokenizer_bytes);
-    if (cpu_) p.add(Tag::context, "head on the host", r_.head_bytes);
+    if (r_.output != model::Output::word_scores) {
+      if (cpu_) p.add(Tag::context, "head on the host", r_.head_bytes);
+    } else {
+      p.add(Tag::weights, kWordHead, r_.head_weight_bytes);
+      p.add(Tag::activations, kWordHead, r_.head_bytes);
+    }
     return s;
   }
 

@@ -66,9 +66,10 @@ struct PlanRequest {
   // weights are its own. The adapter's products have these ranks.
   std::string base;
   model::AdapterRanks adapter_ranks;
+  int64_t head_bytes = 0;         // a head that scores words, with its scores
+  int64_t head_weight_bytes = 0;  // its weights, unless it runs on the host
   // CPU only, because the limit covers the whole process (add_host_memory):
   int64_t tokenizer_bytes = 0;  // in training, includes the token sets
-  int64_t head_bytes = 0;       // a head that runs on the host, with its scores
   int64_t load_bytes = 0;       // needed while loading the model, before the arena exists
   bool fill = false;            // use the whole limit, not only what speed needs
   int64_t most_tokens = 0;      // above 0: total tokens of the input, an upper bound for a batch
@@ -88,6 +89,7 @@ memory::LedgerEntry context_entry(const DeviceProfile& device);
 inline constexpr const char* kForwardPass = "forward pass";
 inline constexpr const char* kBatchesInFlight = "batches in flight";
 inline constexpr const char* kLoading = "loading";
+inline constexpr const char* kWordHead = "word head";  // a model's own
 // Followed by the name of the base model: weights and tokenizer that several adapters use, reserved once.
 inline constexpr const char* kBaseWeights = "encoder of ";
 

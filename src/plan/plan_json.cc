@@ -15,7 +15,8 @@ using memory::Tag;
 namespace {
 
 constexpr const char* kOutputs[] = {"sequence_logits", "sequence_scores", "token_logits", "token_scores",
-                                    "cls_hidden",      "mean_hidden",     "hidden",       "token_scores_and_logits"};
+                                    "cls_hidden",      "mean_hidden",     "hidden",       "token_scores_and_logits",
+                                    "word_scores"};
 
 template <class T>
 T known(std::optional<T> value, const char* key, const std::string& text) {

@@ -163,6 +163,9 @@ TensorView finish(const Pass& p, const HeadParams& at, const TensorView& x, bool
       result = p.f32({p.batch.T, p.s.hidden});
       ops::convert(p.e.stream, {.x = x, .y = result});
       break;
+    case Output::word_scores:
+      result = x;
+      break;
     case Output::token_logits:
     case Output::token_scores:
       result = logits_of(p, at, x, p.s.token_classes, token_logits);
