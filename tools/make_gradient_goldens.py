@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/models/*/gradients.json: the loss of each tiny model on its golden ids and, for every parameter, the
-gradient's norm and sixteen of its values, from PyTorch in fp64 without dropout. Requires torch and transformers."""
+gradient's norm and sixteen of its values, from PyTorch in fp64 without dropout. Requires torch and transformers.
+BRIM_GOLDEN_MODELS: another directory of models."""
 import json
+import os
 import pathlib
 import sys
 
@@ -10,7 +12,7 @@ import torch
 import transformers as tf
 from make_model_goldens import inputs
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "models"
+ROOT = pathlib.Path(os.environ.get("BRIM_GOLDEN_MODELS") or pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "models")
 
 for folder in sorted(ROOT.iterdir()):
     arch = json.loads((folder / "config.json").read_text())["architectures"][0]

@@ -2,6 +2,7 @@
 // Test support: the tiny seeded models in tests/data/models and packed batches of their golden sequences.
 #pragma once
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,9 @@
 
 namespace brim::model {
 
+// BRIM_GOLDEN_MODELS: other models, made by tools/check_shapes.py.
 inline std::filesystem::path golden_models() {
+  if (const char* other = std::getenv("BRIM_GOLDEN_MODELS")) return other;
   return std::filesystem::path(BRIM_SOURCE_DIR) / "tests" / "data" / "models";
 }
 

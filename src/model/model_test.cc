@@ -87,6 +87,7 @@ void expect_equal(const std::vector<float>& got, const std::vector<float>& want)
     difference += (got[i] - reference) * (got[i] - reference);  // propagates NaN
     norm += reference * reference;
   }
+  ::testing::Test::RecordProperty("relative_difference", std::to_string(1e6 * std::sqrt(difference / norm)) + "e-6");
   EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm));
 }
 

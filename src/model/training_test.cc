@@ -3,6 +3,7 @@
 // checks that recomputation, micro-batches and the number of threads do not affect the results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -41,6 +42,9 @@ void expect_golden(const std::string& name, const PassRun& r) {
   const auto golden = golden_json(name, "gradients.json");
   EXPECT_NEAR(r.loss, golden["loss_sum"].get<double>(), 1e-4 * std::abs(golden["loss_sum"].get<double>()));
   size_t compared = 0;
+  double largest_norm = 0, worst = 0;  // differences relative to the norm of a tensor's gradient
+  for (const auto& [key, g] : golden["gradients"].items())
+    largest_norm = std::max(largest_norm, g["norm"].get<double>());
   for (size_t p = 0; p < r.layout.params.size(); ++p) {
     const ParamSpec& spec = r.layout.params[p];
     const auto part = r.grads[p].size() / spec.names.size();
@@ -55,11 +59,16 @@ void expect_golden(const std::string& name, const PassRun& r) {
       // fp32 sums of a few hundred terms over two layers: error below 1e-5 of the tensor's norm. Key biases have an
       // exact gradient of zero (softmax is invariant to them); only rounding errors remain.
       EXPECT_NEAR(std::sqrt(norm), want, 1e-5 * want + 1e-6) << spec.names[k];
-      for (size_t i = 0; i < g["at"].size(); ++i)
-        EXPECT_NEAR(values[g["at"][i].get<size_t>()], g["values"][i].get<double>(), 1e-5 * want + 1e-6)
-            << spec.names[k] << " at " << g["at"][i];
+      const double unit = want > 1e-6 * largest_norm ? want : largest_norm;
+      worst = std::max(worst, std::abs(std::sqrt(norm) - want) / unit);
+      for (size_t i = 0; i < g["at"].size(); ++i) {
+        const double value = values[g["at"][i].get<size_t>()], exact = g["values"][i].get<double>();
+        EXPECT_NEAR(value, exact, 1e-5 * want + 1e-6) << spec.names[k] << " at " << g["at"][i];
+        worst = std::max(worst, std::abs(value - exact) / unit);
+      }
     }
   }
+  ::testing::Test::RecordProperty("relative_difference_" + name, std::to_string(1e6 * worst) + "e-6");
   EXPECT_EQ(compared, golden["gradients"].size());
 }
 
