@@ -34,11 +34,6 @@ class BoundedQueue {
     return take(lock);
   }
 
-  std::optional<T> try_pop() {
-    std::unique_lock lock(mutex_);
-    return take(lock);
-  }
-
   void close() {
     {
       std::lock_guard lock(mutex_);

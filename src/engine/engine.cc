@@ -79,14 +79,6 @@ Error no_entity_labels(const std::filesystem::path& dir) {
                {"name the entities to find"});
 }
 
-std::optional<LongText> long_text_from_name(std::string_view name) {
-  if (name == "truncate") return LongText::truncate;
-  if (name == "window-mean") return LongText::window_mean;
-  if (name == "window-max") return LongText::window_max;
-  if (name == "error") return LongText::error;
-  return std::nullopt;
-}
-
 int64_t Engine::longest_of(const TextOptions& options) const {
   return options.max_length > 0 ? std::min(options.max_length, plan_.max_length) : plan_.max_length;
 }

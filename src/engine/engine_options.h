@@ -16,7 +16,6 @@
 
 namespace brim::engine {
 
-std::optional<LongText> long_text_from_name(std::string_view name);
 // Output that a model in `dir` computes for this pooling.
 model::Output embedding_output(const std::filesystem::path& dir, Pooling pooling);
 

@@ -402,11 +402,6 @@ const char* family_name(Family family) {
   return names[static_cast<size_t>(family)];
 }
 
-const char* head_name(HeadKind head) {
-  static const char* const names[] = {"encoder", "sequence-classification", "token-classification"};
-  return names[static_cast<int>(head)];
-}
-
 HfConfig parse_hf_config(std::string_view text, const std::string& where) {
   if (text.size() > kMaxConfigBytes)
     fail(ErrorCode::bad_model, "{}: {} bytes are too large for a config.json", where, text.size());

@@ -22,7 +22,6 @@ enum class HeadKind { encoder, sequence, token };
 enum class HiddenAct { gelu_erf, gelu_tanh, quick_gelu, relu, silu, tanh };
 
 const char* family_name(Family family);
-const char* head_name(HeadKind head);  // "encoder", "sequence-classification", "token-classification"
 
 // Int8 directories written by Brim. A quantization_config of another tool is rejected.
 struct QuantizationConfig {

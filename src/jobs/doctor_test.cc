@@ -493,6 +493,22 @@ TEST(DoctorTrace, ReadsTimelineOutput) {
   Timeline::clear();
 }
 
+// tests/data/formats_0.1/README.md
+TEST(DoctorTrace, ReadsATraceOfAnEarlierVersion) {
+  const RunTrace t = read_trace(std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/formats_0.1/server/run.json");
+  EXPECT_EQ(t.record.verb, "score");
+  EXPECT_EQ(t.record.device, "NVIDIA");
+  EXPECT_EQ(t.record.planned_bytes, int64_t{900} << 20);
+  EXPECT_EQ(t.record.stats.tokens, 40960);
+  EXPECT_EQ(t.record.stats.rows, 1000);
+  EXPECT_EQ(t.record.token_budget, 4096);
+  EXPECT_EQ(t.events.size(), 20u);
+  const Diagnosis d = diagnose(t);
+  EXPECT_NEAR(d.seconds, 1.0, 1e-6);
+  EXPECT_NEAR(d.busy_seconds, 0.4, 1e-6);
+  EXPECT_FALSE(d.findings.empty()) << to_text(d);
+}
+
 TEST(DoctorTrace, RejectsOtherTraces) {
   const SyntheticRun m(true);
   nlohmann::json other_version = nlohmann::json::parse(to_json(m.trace.record));

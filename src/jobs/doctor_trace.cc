@@ -146,15 +146,6 @@ RunRecord make_record(const std::string& verb, Scorer& model, const engine::Pipe
   return r;
 }
 
-RunTrace current_trace(RunRecord record) {
-  RunTrace trace;
-  trace.record = std::move(record);
-  trace.lanes = Timeline::thread_names();
-  trace.events = Timeline::events();
-  std::erase_if(trace.events, [](const ZoneEvent& e) { return is_op(e.zone); });
-  return trace;
-}
-
 RunTrace parse_trace(const std::string& text, const std::string& name) {
   std::map<std::string, Zone> zones;
   for (int z = 0; z < static_cast<int>(Zone::count); ++z)

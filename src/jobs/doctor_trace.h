@@ -66,8 +66,6 @@ class CardWatch {
 // Creates the record at the end of a run.
 RunRecord make_record(const std::string& verb, Scorer& model, const engine::PipelineStats& stats, double load_seconds);
 
-// The timeline of this process with a record.
-RunTrace current_trace(RunRecord record);
 // Reads a file written by --trace. Throws usage if it cannot be opened, bad_data if it is not a trace of a scoring or
 // training run.
 RunTrace read_trace(const std::string& path);

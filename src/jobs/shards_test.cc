@@ -303,5 +303,33 @@ TEST_F(JobFolder, RejectsFoldersWithoutAJob) {
   }
 }
 
+// tests/data/formats_0.1/README.md
+TEST(ShardsTest, ContinuesAJobOfAnEarlierVersion) {
+  const TempDir dir;
+  const fs::path files = fs::path(BRIM_SOURCE_DIR) / "tests/data/formats_0.1/server/shards";
+  fs::copy(files / "job", dir / "job", fs::copy_options::recursive);
+  const ShardFacts facts{{{"/tmp/formats/shards/rows.csv", input_signature((files / "rows.csv").string())}},
+                         "weights",
+                         {{"output-format", "csv"}, {"text-column", "text"}},
+                         2};
+  rows::RowReaderOptions reading;
+  reading.text_column = "text";
+  const ShardJob job = plan_job(dir / "job", "vader", facts, reading, "csv");
+  EXPECT_EQ(job.id, "55f84372dc3214230f6554c864a5ca51");
+  EXPECT_EQ(job.model_name, "vader");
+  ASSERT_EQ(job.shards.size(), 2u);
+  EXPECT_EQ(shard_states(job).done, std::vector<int64_t>{0});
+  EXPECT_TRUE(ShardPart(job, 0).is_done());
+  ShardJob here = job;
+  here.facts.inputs[0].first = (files / "rows.csv").string();
+  const auto rest = rows_of({here.facts.inputs[0].first}, here.reading(reading, job.shards[1]));
+  ASSERT_EQ(rest.size(), 3u);
+  EXPECT_EQ(rest[0].text, "f");
+  ShardPart part(job, 1);
+  std::ofstream(part.draft()) << "id,text,label\n3,f,odd\n4,ghi,odd\n5,j,odd\n";
+  part.publish(3, 0);
+  EXPECT_EQ(finish_job(job), 5);
+}
+
 }  // namespace
 }  // namespace brim::jobs

@@ -26,7 +26,6 @@ header,main,footer{max-width:1180px;margin:0 auto;padding:0 24px}
 header{padding-top:32px;display:flex;gap:24px;align-items:flex-start;justify-content:space-between}
 h1{font-size:1.8rem;line-height:1.2;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:1.3rem;margin:40px 0 12px;padding-top:12px;border-top:1px solid var(--line);overflow-wrap:anywhere}
-h3{font-size:1.05rem;margin:24px 0 8px;overflow-wrap:anywhere}
 p{max-width:80ch;overflow-wrap:anywhere}
 .sub{margin:0;color:var(--soft)}
 button{font:inherit;font-size:.85rem;color:var(--ink);background:var(--card);border:1px solid var(--line);border-radius:6px;
@@ -133,8 +132,6 @@ void HtmlPage::heading(std::string_view text) {
   sections_.emplace_back(text);
   body_ += fmt::format("<h2 id=\"s{}\">{}</h2>\n", sections_.size(), html_escape(text));
 }
-
-void HtmlPage::subheading(std::string_view text) { body_ += fmt::format("<h3>{}</h3>\n", html_escape(text)); }
 
 void HtmlPage::paragraph(std::string_view text) { body_ += fmt::format("<p>{}</p>\n", html_escape(text)); }
 

@@ -25,7 +25,6 @@ class HtmlPage {
  public:
   explicit HtmlPage(std::string title, std::string subtitle = "");
   void heading(std::string_view text);  // starts a section; the page lists its sections at the top
-  void subheading(std::string_view text);
   void paragraph(std::string_view text);
   void list(const std::vector<std::string>& items);
   void figures(const std::vector<std::pair<std::string, std::string>>& named);  // large numbers as (name, value)

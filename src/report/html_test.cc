@@ -38,7 +38,6 @@ TEST(Html, PageIsWellFormedForAnyNames) {
   HtmlPage page(kHostilePage, kHostilePage);
   page.heading(kHostilePage);
   page.heading("two");
-  page.subheading(kHostilePage);
   page.paragraph(kHostilePage);
   page.list({kHostilePage, ""});
   page.list({});

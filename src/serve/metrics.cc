@@ -126,10 +126,6 @@ ScorerWork work_of_all(std::span<const ScorerWork> works) {
   return all;
 }
 
-uint64_t count_of(const ValueCounts& values) {
-  return static_cast<uint64_t>(std::accumulate(values.counts.begin(), values.counts.end(), int64_t{0}));
-}
-
 std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWork::Idle& idle) {
   return {{{"no_work", idle.no_work}, {"pack", idle.pack}, {"collect", idle.collect}, {"switch", idle.switching}}};
 }

@@ -67,7 +67,6 @@ struct Counts {
 
 // Sums the work of several models. Models of one device queue share its idle time, which is counted once.
 ScorerWork work_of_all(std::span<const ScorerWork> works);
-uint64_t count_of(const ValueCounts& values);
 constexpr size_t kIdleCauses = 4;
 std::array<std::pair<const char*, double>, kIdleCauses> by_cause(const ScorerWork::Idle& idle);
 

@@ -25,10 +25,9 @@ struct MicroBatch {
   std::vector<int64_t> begins;      // offset of each sequence in the token set
   int64_t step = 0, number = 0;     // optimizer step, index of this micro-batch in it
   bool last_of_step = false;
-  int64_t step_micros = 1;   // micro-batches in this step
-  int64_t step_samples = 0;  // real samples in the global batch, for the mean
-  double step_weight = 0;    // same, with class weights
-  int64_t step_tagged = 0;   // tagged tokens in the global batch
+  int64_t step_micros = 1;  // micro-batches in this step
+  double step_weight = 0;   // class weights of the samples in the global batch, for the mean
+  int64_t step_tagged = 0;  // tagged tokens in the global batch
   int64_t epoch = 0;
 };
 

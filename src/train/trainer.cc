@@ -248,7 +248,7 @@ class TextProgram final : public TrainProgram {
   struct CutStep {
     std::vector<std::vector<int64_t>> micros;
     double weight = 0;
-    int64_t tagged = 0, samples = 0;
+    int64_t tagged = 0;
   };
   CutStep cut(int64_t step) {
     ScopedZone zone(Zone::pack);
@@ -259,10 +259,8 @@ class TextProgram final : public TrainProgram {
       // The mean is over the weights of the true classes. A multi-label row counts once, because its loss is already a
       // mean; the same holds for a row without a label.
       const bool weighted = !job_.class_weights.empty() && !job_.shape.multi_label;
-      if (label != ops::kIgnoredTarget) {
-        ++c.samples;
+      if (label != ops::kIgnoredTarget)
         c.weight += weighted && label != ops::kNoLabel ? job_.class_weights[static_cast<size_t>(label)] : 1.0;
-      }
       if (job_.shape.token_classes > 0)
         for (int64_t t = job_.train_set.begin[static_cast<size_t>(r)];
              t < job_.train_set.begin[static_cast<size_t>(r) + 1]; ++t)
@@ -288,7 +286,6 @@ class TextProgram final : public TrainProgram {
       m->number = static_cast<int64_t>(i);
       m->last_of_step = i + 1 == c.micros.size();
       m->step_micros = static_cast<int64_t>(c.micros.size());
-      m->step_samples = c.samples;
       m->step_weight = c.weight;
       m->step_tagged = c.tagged;
       m->epoch = schedule_.epoch_of(step);

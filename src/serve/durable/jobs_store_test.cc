@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/durable/jobs_store.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -486,6 +488,39 @@ TEST(JobsStore, ResumesAfterStopWithSameBytes) {
   EXPECT_EQ(tokens, whole.store->find(expected.id)->tokens) << "of all attempts, also after a restart";
   EXPECT_GT(tokens, 900);
   EXPECT_EQ(stopped.store->find(job.id)->completed_rows, whole.store->find(expected.id)->completed_rows);
+}
+
+// tests/data/formats_0.1/README.md
+TEST(JobsStore, ContinuesJobsOfAnEarlierVersion) {
+  namespace fs = std::filesystem;
+  JobBench bench, whole;
+  bench.store.reset();
+  bench.state.reset();
+  fs::copy(fs::path(BRIM_SOURCE_DIR) / "tests/data/formats_0.1/server/state", bench.dir / "state",
+           fs::copy_options::recursive);
+  const fs::path folder = bench.dir / "state/jobs/batch_2", sidecar = folder / "output.csv.part.json";
+  nlohmann::json state = nlohmann::json::parse(get_file(sidecar));
+  // The state of a run has the path and the time of its input.
+  state["run"]["inputs"][0]["path"] = (folder / "input.csv").string();
+  put_file(sidecar, state.dump());
+  const timespec times[2] = {{1'763'424'000, 0}, {1'763'424'000, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (folder / "input.csv").c_str(), times, 0), 0);
+  bench.open();
+
+  const Job first = bench.store->find("batch_1").value();
+  EXPECT_EQ(first.status, JobStatus::completed);
+  EXPECT_EQ(bench.output(first), "id,text,label,score\n1,abc,odd,0.003\n2,refuse,,\n3,,,\n4,ab,even,0.004\n");
+  const Job second = bench.store->find("batch_2").value();
+  EXPECT_EQ(second.status, JobStatus::in_progress);
+  EXPECT_EQ(second.model, "small");
+  int blocks = 0;
+  bench.scorer->on_score = [&] { ++blocks; };
+  EXPECT_TRUE(bench.store->run_next({}));
+  EXPECT_EQ(bench.store->find("batch_2")->status, JobStatus::completed);
+  EXPECT_EQ(blocks, 3) << "three of six blocks were written";
+  const Job expected = whole.put(get_file(folder / "input.csv"), {.text_column = "text", .all_scores = true});
+  whole.store->run_next({});
+  EXPECT_EQ(bench.output(second), whole.output(expected));
 }
 
 TEST(JobsStore, ResumesAfterKillWithSameBytes) {

@@ -38,6 +38,30 @@ TEST(Queue, KeepsLabelsAfterRestart) {
   }
 }
 
+// tests/data/formats_0.1/README.md
+TEST(Queue, ContinuesAJournalOfAnEarlierVersion) {
+  QueueBench bench({.flush_size = 3});
+  bench.queue.reset();
+  std::filesystem::copy_file(std::filesystem::path(BRIM_SOURCE_DIR) / "tests/data/formats_0.1/server/news.journal",
+                             bench.dir / "news.journal", std::filesystem::copy_options::overwrite_existing);
+  bench.now = 1'002'000;
+  bench.open();
+  EXPECT_EQ(bench.queue->size(), 2u);
+  const QueueJson items = QueueJson::parse(
+      R"([{"z":1,"id":"x","sentiment_score":0.02,"sentiment_label":"positive","sentiment_confidence":0.5,"model":"small","reason":"default"},)"
+      R"({"sentiment_error":"not a text"},)"
+      R"({"n":3,"sentiment_score":0.03,"sentiment_label":"negative","sentiment_confidence":0.5,"model":"large","reason":"source"}])");
+  EXPECT_EQ(bench.queue->flush(1)->at("items"), items);
+  const QueueJson request = {{"text", "ccc"}, {"item", {{"n", 3}}}, {"source", "sec"}};
+  EXPECT_EQ(bench.queue->score_or_queue(request, "key-1").body["items"], items) << "answered under this key before";
+  EXPECT_TRUE(bench.scorer.seen.empty());
+  const QueueJson flushed = bench.queue->flush_and_apply(QueueJson::object(), "").body["items"];
+  EXPECT_EQ(bench.scorer.seen, (std::vector<std::string>{"waits", "Größe"}));
+  ASSERT_EQ(flushed.size(), 2u);
+  EXPECT_EQ(flushed[0]["id"], 7);
+  EXPECT_EQ(flushed[1]["id"], "8");
+}
+
 TEST(Queue, FlushesWhenBatchIsFull) {
   QueueBench bench({.flush_size = 3, .flush_age_ms = 2000});
   const QueueAnswer first = bench.put("aa", "", {{"z", 1}, {"id", "x"}});
