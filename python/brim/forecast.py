@@ -122,7 +122,8 @@ class NBEATS(Generic[_Frame]):
     def fit(self, df: Any) -> NBEATS[Any]:
         """Trains on the series of a table."""
         folder = self._folder("model")
-        self._model = train(df, horizon=self.h, output_dir=folder, input_size=self.input_size, **self.settings)
+        alone = {} if "from" in self.settings else {"model": "nbeats"}  # a continued model keeps its combination
+        self._model = train(df, horizon=self.h, output_dir=folder, input_size=self.input_size, **{**alone, **self.settings})
         self._data = df
         return self
 

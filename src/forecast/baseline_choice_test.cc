@@ -149,6 +149,18 @@ TEST(Trial, HoldsOutAsManyHorizonsAsMostSeriesAllow) {
   EXPECT_EQ(trial_origins(s, walks(3, 20), 1), 0);
 }
 
+TEST(Trial, HoldsOutMoreHorizonsOfLongSeries) {
+  ForecastSettings s;
+  s.horizon = 5;
+  EXPECT_EQ(trial_origins(s, walks(8, 1000), 1), 13) << "104 forecasts";
+  EXPECT_EQ(trial_origins(s, walks(8, 500), 1), 10) << "a tenth of the points";
+  EXPECT_EQ(trial_origins(s, walks(1, 5000), 1), 20);
+  EXPECT_EQ(trial_origins(s, walks(60, 200), 1), 4);
+  EXPECT_EQ(trial_origins(s, walks(60, 100), 1), 2);
+  apply_setting(s, "held_out", "2");
+  EXPECT_EQ(trial_origins(s, walks(8, 1000), 1), 2) << "given";
+}
+
 TEST(Trial, HoldsOutHorizonsOfSeriesWithMissingPoints) {
   ForecastSettings s;
   s.horizon = 5;
@@ -210,6 +222,16 @@ TEST(Trial, FitsHistoryAndStepsToTheData) {
   EXPECT_EQ(history(walks(1, 30), "H", 0), 2500);
   EXPECT_EQ(history(small, "D", 0), 25);
   EXPECT_EQ(history(large, "D", 0), 0) << "many windows are left to the preset";
+}
+
+TEST(Trial, PrefersMoreStepsUnlessTheyAreWorse) {
+  EXPECT_TRUE(keeps_more_steps({0.9, 0.8}));
+  EXPECT_TRUE(keeps_more_steps({0.8, 0.81})) << "1 % worse may be noise";
+  EXPECT_FALSE(keeps_more_steps({0.8, 0.81, 0.83})) << "relative to the lowest error";
+  EXPECT_FALSE(keeps_more_steps({0.8, std::numeric_limits<double>::quiet_NaN()}));
+  EXPECT_EQ(further_steps(1500, {0.9, 0.8, 0.7}), 5000);
+  EXPECT_EQ(further_steps(1500, {0.9, 0.8, 0.78}), 0);
+  EXPECT_EQ(further_steps(1500, {0.7}), 0) << "given, or the only number to try";
 }
 
 TEST(Trial, FitsLookbacksToShortSeries) {

@@ -214,8 +214,8 @@ std::vector<Setting<S>> series_rows() {
        texts(&S::data)},
       {"actual", "files with the values that follow the data; repeatable", texts(&S::actual)},
       {"model",
-       "model directory, or naive, snaive, naive2, theta, ets or auto; for training: nbeats, or auto to combine it "
-       "with baselines by held-out error",
+       "model directory, or naive, snaive, naive2, theta, ets or auto; for training: nbeats alone, or auto (default): "
+       "combined with baselines by held-out error",
        text(&S::model)},
       {"forecast", "file of forecasts to evaluate", text(&S::forecast_file)},
       {"output", "output file or directory", text(&S::output)},

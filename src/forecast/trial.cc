@@ -17,16 +17,18 @@ using Forecasts = std::vector<std::vector<double>>;  // by series of an origin
 
 // Models of the trial, in the order of the forecasts: N-BEATS, then the baselines.
 constexpr Baseline kTried[] = {Baseline::theta, Baseline::ets, Baseline::naive, Baseline::snaive};
-constexpr size_t kNaive = 3;     // in the scores
-constexpr size_t kCombined = 3;  // N-BEATS, Theta and ETS may be combined
+constexpr size_t kNaive = 3;  // in the scores
 
 // Which models take part in a mean: bit 0 is N-BEATS, bit i the baseline i − 1.
+constexpr unsigned kNaiveBit = 0b1000, kSeasonalBit = 0b10000;
+
+// Each model alone, then the means of several. The naive forecast is in none of them.
 std::vector<unsigned> tried_means(bool combine, bool seasonal) {
-  std::vector<unsigned> all = {0b1, 0b10, 0b100, 0b1000};
-  if (seasonal) all.push_back(0b10000);
-  if (!combine) return all;
-  for (unsigned mean = 1; mean < (1U << kCombined); ++mean)
-    if ((mean & (mean - 1)) != 0) all.push_back(mean);
+  std::vector<unsigned> all = {0b1, 0b10, 0b100, kNaiveBit};
+  if (seasonal) all.push_back(kSeasonalBit);
+  const unsigned end = seasonal ? 2 * kSeasonalBit : kNaiveBit;
+  for (unsigned mean = 1; combine && mean < end; ++mean)
+    if ((mean & (mean - 1)) != 0 && (mean & kNaiveBit) == 0) all.push_back(mean);
   return all;
 }
 
@@ -42,12 +44,9 @@ TrialScore named(unsigned mean) {
     score.baselines.push_back(kTried[i]);
     names.emplace_back(baseline_title(kTried[i]));
   }
-  if (names.size() == 1)
-    score.name = names[0];
-  else if (names.size() == 2)
-    score.name = fmt::format("mean of {} and {}", names[0], names[1]);
-  else
-    score.name = fmt::format("mean of {}, {} and {}", names[0], names[1], names[2]);
+  const std::string last = names.back();
+  names.pop_back();
+  score.name = names.empty() ? last : fmt::format("mean of {} and {}", fmt::join(names, ", "), last);
   return score;
 }
 
@@ -74,14 +73,17 @@ class TrialRun {
   TrialRun(const SeriesStore& series, int64_t horizon, int64_t season)
       : series_(series), horizon_(horizon), season_(season) {}
 
-  void add_origin(int64_t k, EnsembleDevice& on, const NbeatsModel& model, const std::atomic<bool>* stop) {
+  void add_origin(int64_t k, EnsembleDevice& on, const NbeatsModel& model, std::vector<Forecasts>& baselines,
+                  const std::atomic<bool>* stop) {
     Origin origin{hold_out(series_, horizon_, k, fewest_points(season_)), {}};
     if (origin.held_out.known.size() == 0) return;
     const EnsembleForecasts forecasts = predict_ensemble(on, model, origin.held_out.known, false, {}, stop);
     origin.models.emplace_back();
     for (int64_t i = 0; i < origin.held_out.known.size(); ++i) origin.models[0].push_back(forecasts.point(i));
     const BaselineOptions how{horizon_, season_, on.threads(), {}, stop};
-    for (const Baseline b : kTried) origin.models.push_back(forecast_all(b, origin.held_out.known, how).values);
+    if (baselines.empty())
+      for (const Baseline b : kTried) baselines.push_back(forecast_all(b, origin.held_out.known, how).values);
+    origin.models.insert(origin.models.end(), baselines.begin(), baselines.end());
     origins_.push_back(std::move(origin));
   }
 
@@ -166,8 +168,19 @@ double relative_error(const Scores& scores, const Scores& naive) {
   return count > 0 ? sum / count : std::nan("");
 }
 
+int64_t wanted_origins(const ForecastSettings& s, const SeriesStore& series, int64_t horizon) {
+  constexpr int64_t kForecasts = 100, kFewest = 4, kMost = 20, kShare = 10;
+  if (s.held_out == 0 || s.given.contains("held_out") || series.size() == 0) return s.held_out;
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < series.size(); ++i) lengths.push_back(static_cast<int64_t>(series.series(i).size()));
+  const auto median = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::nth_element(lengths.begin(), median, lengths.end());
+  const int64_t enough = std::clamp((kForecasts + series.size() - 1) / series.size(), kFewest, kMost);
+  return std::max(s.held_out, std::min(enough, *median / (kShare * horizon)));
+}
+
 int64_t trial_origins(const ForecastSettings& s, const SeriesStore& series, int64_t season) {
-  for (int64_t origins = s.held_out; origins > 0; --origins) {
+  for (int64_t origins = wanted_origins(s, series, s.horizon); origins > 0; --origins) {
     int64_t enough = 0, longest = 0;
     for (int64_t i = 0; i < series.size(); ++i) {
       const int64_t known = points_before(series.series(i), s.horizon, origins, fewest_points(season));
@@ -226,8 +239,20 @@ std::vector<int64_t> tried_steps(int64_t steps, int64_t origins) {
   return all;
 }
 
+bool keeps_more_steps(const std::vector<double>& errors) {
+  constexpr double kMuchWorse = 1.03;
+  const double lowest = *std::min_element(errors.begin(), errors.end() - 1);
+  return errors.back() <= kMuchWorse * lowest;
+}
+
+int64_t further_steps(int64_t steps, const std::vector<double>& errors) {
+  constexpr double kMuchBetter = 0.95;
+  if (errors.size() < 2 || !(errors.back() < kMuchBetter * errors[errors.size() - 2])) return 0;
+  return 10 * steps / 3;
+}
+
 Trial try_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesStore& series, const NbeatsModel& members,
-                   int64_t origins, bool combine, const std::filesystem::path& state,
+                   int64_t origins, bool combine, TrialBaselines& baselines, const std::filesystem::path& state,
                    const OnEnsembleProgress& progress, const std::atomic<bool>* stop) {
   Trial trial;
   trial.origins = origins;
@@ -240,7 +265,7 @@ Trial try_ensemble(EnsembleDevice& on, const ForecastSettings& s, const SeriesSt
   trial.interrupted = trained.interrupted;
   if (trial.interrupted) return trial;
   TrialRun run(series, s.horizon, members.season);
-  for (int64_t k = origins; k >= 1; --k) run.add_origin(k, on, model, stop);
+  for (int64_t k = origins; k >= 1; --k) run.add_origin(k, on, model, baselines[k], stop);
   run.score(combine, trial);
   return trial;
 }

@@ -3,6 +3,7 @@
 // compared with baselines on them. Gives the widths of prediction intervals and the models to combine.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,12 @@ struct Trial {
 // infinite for others. NaN if neither is defined.
 double relative_error(const Scores& scores, const Scores& naive);
 
-// Number of horizons to hold out: at most settings.held_out, and only as many as leave enough points in half of the
+// Number of horizons to hold out if all series are long enough: settings.held_out if it is given. Otherwise, long
+// series hold out more than the default: 4, or for few series enough for about 100 forecasts, but at most a tenth of
+// their points.
+int64_t wanted_origins(const ForecastSettings& settings, const SeriesStore& series, int64_t horizon);
+
+// Number of horizons to hold out: at most wanted_origins(), and only as many as leave enough points in half of the
 // series.
 int64_t trial_origins(const ForecastSettings& settings, const SeriesStore& series, int64_t season);
 
@@ -65,13 +71,25 @@ bool fit_lookbacks(ForecastSettings& settings, const rows::Frequency& frequency,
 // held-out horizons a fifth only, because one horizon is not enough to compare them.
 std::vector<int64_t> tried_steps(int64_t steps, int64_t origins);
 
+// Whether the last of the tried numbers of steps is used rather than a smaller one. `errors`: by number, ascending.
+// Small differences between errors are often noise, so more steps are used unless they are clearly worse.
+bool keeps_more_steps(const std::vector<double>& errors);
+
+// Number of steps to try beyond `steps`, the last of the tried numbers: about three times as many if the error still
+// falls clearly, otherwise 0.
+int64_t further_steps(int64_t steps, const std::vector<double>& errors);
+
 // Histories to try besides `first`, in horizons: those that give other windows.
 std::vector<double> tried_histories(double first, const ForecastSettings& settings, const SeriesStore& series);
+
+// Forecasts of all baselines by origin, model, series and step. Trials of the same series share them.
+using TrialBaselines = std::map<int64_t, std::vector<std::vector<std::vector<double>>>>;
 
 // Trains on the series without their last `origins` horizons. `members` describes the lanes and stays untrained. With
 // `combine`, the mean of models with the lowest error is chosen, otherwise N-BEATS. Resumes like train_ensemble().
 Trial try_ensemble(EnsembleDevice& on, const ForecastSettings& settings, const SeriesStore& series,
-                   const NbeatsModel& members, int64_t origins, bool combine, const std::filesystem::path& state,
-                   const OnEnsembleProgress& progress, const std::atomic<bool>* stop);
+                   const NbeatsModel& members, int64_t origins, bool combine, TrialBaselines& baselines,
+                   const std::filesystem::path& state, const OnEnsembleProgress& progress,
+                   const std::atomic<bool>* stop);
 
 }  // namespace brim::forecast

@@ -15,6 +15,7 @@
 #include "forecast/baseline_choice.h"
 #include "forecast/forecast_file.h"
 #include "forecast/held_out.h"
+#include "forecast/trial.h"
 #include "io/atomic_file.h"
 #include "report/forecast_report.h"
 #include "report/forecast_run.h"
@@ -149,7 +150,8 @@ class AllForecasts {
     baseline_ = std::move(all.values);
     if (!s.level.empty()) {
       if (s.held_out == 0) fail(ErrorCode::usage, Remedy{"set `held_out=2`"}, "`level` requires held-out horizons");
-      const auto errors = held_out_errors(store_, horizon, season_, s.held_out, [&](const forecast::HeldOut& origin) {
+      const int64_t origins = wanted_origins(s, store_, horizon);
+      const auto errors = held_out_errors(store_, horizon, season_, origins, [&](const forecast::HeldOut& origin) {
         return forecast_all(which, origin.known, how).values;
       });
       for (const double level : s.level) widths_.push_back({level, half_widths_for(errors, level)});

@@ -110,7 +110,8 @@ void choose_roll_settings(ForecastSettings& s, const SeriesStore& store, std::op
   const bool fits_history = choose_settings(s, store, known, context.observer);
   if (begun || steps_given) return;
   const SeriesStore past = known_series(store, known);
-  try_model(s, steps_given, fits_history, false, ensemble_of(s, past), {past, on, state, context});
+  forecast::TrialBaselines baselines;
+  try_model(s, steps_given, fits_history, false, ensemble_of(s, past), {past, on, state, context, baselines});
   // The run keeps the choice, and the lanes of trials may be large.
   std::error_code ec;
   for (const auto& entry : std::filesystem::directory_iterator(state, ec))

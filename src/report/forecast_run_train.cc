@@ -85,10 +85,14 @@ std::string card_text(const ForecastSettings& s, const forecast::NbeatsModel& mo
                     s.output);
 }
 
-// Whether to combine N-BEATS with baselines.
+// Whether to combine N-BEATS with baselines: by default if horizons are held out to choose by, but not if quantiles are
+// asked for, which are those of N-BEATS alone. A continued model keeps its combination.
 bool combines(const ForecastSettings& s) {
-  if (s.model.empty() || s.model == "nbeats") return false;
+  if (s.model == "nbeats") return false;
   if (s.model == "auto") return true;
+  if (s.model.empty())
+    return s.from.empty() && s.held_out > 0 &&
+           std::find(s.losses.begin(), s.losses.end(), ops::ForecastLoss::quantile) == s.losses.end();
   if (forecast::baseline_of(s.model))
     fail(ErrorCode::usage, Remedy{fmt::format("forecast with it: `brim forecast predict model={}`", s.model)},
          "`model={}`: baselines need no training", s.model);
@@ -247,7 +251,8 @@ void train_forecaster(ForecastSettings s, const ForecastContext& context) {
   // The base may have seen the last horizons of the series; its own held-out errors stay valid.
   forecast::Trial trial;
   if (!continued) {
-    trial = try_model(s, steps_given, fits_history, combine, model, {store, on, state, context});
+    forecast::TrialBaselines baselines;
+    trial = try_model(s, steps_given, fits_history, combine, model, {store, on, state, context, baselines});
     model = ensemble_of(s, store);
     if (trial.origins == 0 && s.held_out > 0)
       context.observer.note("the series are too short to hold out a horizon: the model cannot forecast intervals");

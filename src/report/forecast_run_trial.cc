@@ -32,7 +32,7 @@ namespace {
 forecast::Trial try_once(const ForecastSettings& s, const forecast::NbeatsModel& members, int64_t origins, bool combine,
                          const std::filesystem::path& state, const TrialInputs& run) {
   forecast::Trial trial = try_ensemble(
-      run.on, s, run.store, members, origins, combine, state,
+      run.on, s, run.store, members, origins, combine, run.baselines, state,
       reported(run.context, "trial without the last " + format_count(origins, "horizon")), &run.context.stop);
   run.context.observer.progress_ends();
   if (trial.interrupted) fail_interrupted(s);
@@ -75,15 +75,19 @@ TriedSteps try_steps(ForecastSettings& s, bool given, int64_t origins, bool comb
     s.max_steps = steps;
     return try_once(s, members, origins, combine, run.state / fmt::format("trial-{}", steps), run);
   };
-  for (const int64_t steps : given ? std::vector{most} : forecast::tried_steps(most, origins)) {
-    forecast::Trial trial = once(steps);
-    const double error = trial.scores[0].error;
-    tried.text += fmt::format("{}{:.3f} after {}", tried.text.empty() ? "error relative to naive: " : ", ", error,
-                              format_count(steps));
-    if (tried.steps > 0 && !(error < tried.best.scores[0].error)) break;
+  std::vector<int64_t> all = given ? std::vector{most} : forecast::tried_steps(most, origins);
+  std::vector<double> errors;
+  for (size_t i = 0; i < all.size(); ++i) {
+    forecast::Trial trial = once(all[i]);
+    errors.push_back(trial.scores[0].error);
+    tried.text +=
+        fmt::format("{}{:.3f} after {}", i == 0 ? "error relative to naive: " : ", ", errors[i], format_count(all[i]));
+    if (i > 0 && !forecast::keeps_more_steps(errors)) break;
     tried.best = std::move(trial);
-    tried.steps = steps;
-    if (!std::isfinite(error)) break;
+    tried.steps = all[i];
+    if (!std::isfinite(errors[i])) break;
+    if (all[i] == most && s.preset == forecast::Preset::fast)
+      if (const int64_t further = forecast::further_steps(most, errors); further > 0) all.push_back(further);
   }
   if (origins < 2) tried.text = "too few horizons are held out for a choice; " + tried.text;
   const double error = tried.best.scores[0].error;
@@ -96,6 +100,20 @@ TriedSteps try_steps(ForecastSettings& s, bool given, int64_t origins, bool comb
   return tried;
 }
 
+// The errors of single models and the chosen mean of several. The report page has all means.
+void report_trial(const forecast::Trial& trial, bool combine, ForecastObserver& observer) {
+  std::string line;
+  for (const forecast::TrialScore& score : trial.scores)
+    if (score.baselines.size() + (score.nbeats ? 1 : 0) == 1)
+      line += fmt::format("{}{} {:.3f}", line.empty() ? "" : ", ", score.name, score.scores.mase);
+  observer.line(fmt::format("held out: {} of {} series · MASE: {}", format_count(trial.origins, "horizon"),
+                            format_count(trial.series), line));
+  if (!combine) return;
+  const forecast::TrialScore& chosen = trial.scores[trial.chosen];
+  observer.line(fmt::format("forecasts: {} · MASE {:.3f} (for N-BEATS alone, set `model=nbeats`)", chosen.name,
+                            chosen.scores.mase));
+}
+
 }  // namespace
 
 forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_history, bool combine,
@@ -103,7 +121,7 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
   ForecastObserver& observer = run.context.observer;
   const int64_t origins = trial_origins(s, run.store, members.season);
   if (origins == 0) {
-    if (combine)
+    if (combine && !s.model.empty())
       fail(ErrorCode::bad_data, Remedy{"provide longer series, or set a shorter `horizon`"},
            "{}: `model=auto` compares models on held-out horizons, for which the series are too short", s.data[0]);
     if (s.held_out > 0 && !steps_given) s.max_steps = forecast::tried_steps(s.max_steps, origins)[0];
@@ -116,15 +134,10 @@ forecast::Trial try_model(ForecastSettings& s, bool steps_given, bool fit_histor
   s.max_steps = tried.steps;
   if (fit_history && !steps_given && std::isfinite(best.scores[0].error)) try_histories(s, combine, best, run);
   Timeline::enable(traced);
-  std::string line;
-  for (const forecast::TrialScore& score : best.scores)
-    line += fmt::format("{}{} {:.3f}", line.empty() ? "" : ", ", score.name, score.scores.mase);
-  observer.line(fmt::format("held out: {} of {} series · MASE: {}", format_count(origins, "horizon"),
-                            format_count(best.series), line));
+  report_trial(best, combine, observer);
   if (!steps_given)
     observer.line(
         fmt::format("steps: {} ({}; set another number with `max_steps`)", format_count(tried.steps), tried.text));
-  if (combine) observer.line("forecasts: " + best.scores[best.chosen].name);
   return std::move(tried.best);
 }
 

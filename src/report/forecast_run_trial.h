@@ -15,12 +15,13 @@ forecast::OnEnsembleProgress reported(const ForecastContext& context, std::strin
 
 [[noreturn]] void fail_interrupted(const forecast::ForecastSettings& settings);
 
-// Data, device, directory of checkpoints and observer of trials.
+// Data, device, directory of checkpoints and observer of trials, and the forecasts that they share.
 struct TrialInputs {
   const forecast::SeriesStore& store;
   forecast::EnsembleDevice& on;
   const std::filesystem::path& state;
   const ForecastContext& context;
+  forecast::TrialBaselines& baselines;
 };
 
 // Trains on the series without their last horizons, to learn the errors of the model. Unless the number of steps is

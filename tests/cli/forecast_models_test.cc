@@ -253,9 +253,9 @@ TEST_F(ForecastModels, PlotsOnlyTheForecastPoints) {
 
 TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   put("many.csv", seasonal_series(30, 40));
-  auto train = small_training("many.csv", "m");
-  train.insert(train.end(), {"--model", "auto"});
-  must(train);
+  must(small_training("many.csv", "m"));  // the default
+  const std::string page = get("m/report.html");
+  EXPECT_NE(page.find("mean of N-BEATS, Theta, ETS and seasonal naive"), std::string::npos);
   const auto config = nlohmann::json::parse(get("m/config.json"));
   const auto combined = config.at("combined").get<std::vector<std::string>>();
   ASSERT_FALSE(combined.empty());
@@ -270,6 +270,7 @@ TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   std::vector<double> mean(120);
   for (const std::string& name : combined) {
     auto part = small_training("many.csv", "alone");
+    part.insert(part.end(), {"--model", "nbeats"});
     if (name == "nbeats") must(part);
     const std::vector<double> values = predicted(name == "nbeats" ? "alone" : name);
     for (size_t i = 0; i < mean.size(); ++i) mean[i] += values.at(i) / static_cast<double>(combined.size());
@@ -277,6 +278,10 @@ TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   const std::vector<double> got = predicted("m");
   ASSERT_EQ(got.size(), mean.size());
   for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(got[i], mean[i], 1e-3);
+  auto given = small_training("many.csv", "given");
+  given.insert(given.end(), {"--model", "auto"});
+  must(given);
+  EXPECT_EQ(get("given/config.json"), get("m/config.json"));
   refused(2, {"--model ets", "need no training", "predict --model ets"},
           {"forecast", "train", "--data", "many.csv", "--horizon", "4", "-o", "x", "--model", "ets"});
   refused(
@@ -285,6 +290,9 @@ TEST_F(ForecastModels, CombinesModelsByHeldOutError) {
   put("short.csv", "a,1,2,3,4,5,6\nb,2,3,4,5,6,7\n");
   refused(3, {"short.csv", "held-out horizons", "too short"},
           {"forecast", "train", "--data", "short.csv", "--horizon", "4", "-o", "x", "--model", "auto"});
+  const Outcome o = brim(small_training("short.csv", "short"));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(nlohmann::json::parse(get("short/config.json")).at("combined").empty());
 }
 
 TEST_F(ForecastModels, ChoosesTheLastValueOfSeriesThatAreFlat) {
@@ -300,7 +308,8 @@ TEST_F(ForecastModels, ChoosesTheLastValueOfSeriesThatAreFlat) {
                           "--losses",    "mae",   "--n-blocks",  "1",        "--device",     "cpu", "--model", "auto",
                           "--mlp-units", "16,16", "--lookbacks", "2",        "--batch-size", "8"});
   EXPECT_EQ(o.code, 0) << o.err;
-  for (const char* part : {"steps: 300 (the naive forecast has no error on the held-out horizons;", "forecasts: naive"})
+  for (const char* part :
+       {"steps: 300 (the naive forecast has no error on the held-out horizons;", "forecasts: naive · MASE "})
     EXPECT_NE(o.err.find(part), std::string::npos) << part << o.err;
   EXPECT_EQ(nlohmann::json::parse(get("m/config.json")).at("combined"), std::vector<std::string>{"naive"});
 }

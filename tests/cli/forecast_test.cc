@@ -71,7 +71,8 @@ TEST_F(Forecast, TrainsEnsembleAndPredicts) {
                                           "--lookbacks",   "2,3",   "--losses",    "smape,mae",
                                           "--n-blocks",    "2",     "--mlp-units", "32,32",
                                           "--batch-size",  "16",    "--max-steps", "70",
-                                          "--random-seed", "3",     "--device",    "cpu"};
+                                          "--random-seed", "3",     "--device",    "cpu",
+                                          "--model",       "nbeats"};
   const auto into = [&](const char* output, std::vector<std::string> more = {}) {
     more.insert(more.begin(), train.begin(), train.end());
     more.insert(more.end(), {"-o", output});

@@ -250,7 +250,7 @@ def test_train_and_roll(tmp_path):
     small = {"lookbacks": 3, "max_steps": 20, "n_blocks": 1, "mlp_units": 8, "device": "cpu", "threads": 1}
     model = brim.forecast.train(series(), horizon=5, output_dir=tmp_path / "model", **small)
     found = brim.forecast.predict(series(), model=model)
-    assert len(found) == 10 and np.isfinite(found["NBEATS"]).all()
+    assert len(found) == 10 and np.isfinite(found["Auto"]).all()
     assert brim.forecast.evaluate(series(), series(63, 68), model=model)["horizon"] == 5
     rolled = brim.forecast.roll(series(), horizon=2, folds=3, output_dir=tmp_path / "rolled", **small)
     assert len(rolled) == 12 and {"cutoff", "y", "NBEATS"} <= set(rolled.columns)
