@@ -6,8 +6,8 @@
 
 namespace brim::model {
 
-// Rows [begin,end) of matrix `w` plus scale · B A, in the compute type; empty if not adapted, on a CPU, or with dropout.
-// On a GPU, this sum costs much less than thin products over all tokens (docs/decisions.md).
+// Rows [begin,end) of matrix `w` plus scale · B A, in the compute type; empty if not adapted, on a CPU, or with
+// dropout. On a GPU, this sum costs much less than thin products over all tokens (docs/decisions.md).
 tensor::TensorView merge_lora(const Pass& p, int64_t w, int64_t begin, int64_t end);
 
 // y += scale · (dropout(x) Aᵀ) Bᵀ. y has the results of rows [begin,end) of matrix `w`.
