@@ -10,7 +10,7 @@ namespace brim::ops {
 constexpr int64_t kInt8Multiple = 16;
 constexpr bool int8_takes(int64_t N, int64_t K) { return N % kInt8Multiple == 0 && K % kInt8Multiple == 0; }
 
-constexpr int64_t kInt8Block = 128;
+constexpr int64_t kInt8Block = 64;
 constexpr int64_t int8_blocks(int64_t columns) { return (columns + kInt8Block - 1) / kInt8Block; }
 
 // Converts a row of weights to int8 and returns its scale (linear_pack.cc). A row of zeros, or with NaN or infinity,

@@ -16,22 +16,19 @@ static_assert(kScaleColumns == kInt8Block);
 
 // Large tiles need as many blocks as multiprocessors and 98 KiB of shared memory, which Turing lacks.
 using Large = TileShape<2, 4, 4, 8, 64, 4, 1>;
-using LargeBlocks = TileShape<2, 4, 4, 8, 128, 2, 1>;
 using Small = TileShape<2, 2, 2, 8, 64, 3, 2>;
-using SmallBlocks = TileShape<2, 2, 2, 8, 128, 2, 1>;
 
 bool fits_large(const device::CudaStream& s, const TileProblem& p) {
   const int64_t tiles = int64_t{device::blocks_for(p.T, Large::kRows)} * device::blocks_for(p.N, Large::kColumns);
-  const int bytes = std::max(Large::shared_bytes(false, true), LargeBlocks::shared_bytes(true, false));
-  return tiles >= s.info().sm_count && s.info().shared_bytes_per_block >= bytes;
+  return tiles >= s.info().sm_count && s.info().shared_bytes_per_block >= Large::shared_bytes(true);
 }
 
 template <class Elem, class Out, bool kBlocks, Epilogue kEpilogue>
 void launch_sized(device::CudaStream& s, const TileProblem& p) {
   if (fits_large(s, p))
-    launch_tiles<std::conditional_t<kBlocks, LargeBlocks, Large>, MultiplyInt8, Elem, Out, kBlocks, kEpilogue>(s, p);
+    launch_tiles<Large, MultiplyInt8, Elem, Out, kBlocks, kEpilogue>(s, p);
   else
-    launch_tiles<std::conditional_t<kBlocks, SmallBlocks, Small>, MultiplyInt8, Elem, Out, kBlocks, kEpilogue>(s, p);
+    launch_tiles<Small, MultiplyInt8, Elem, Out, kBlocks, kEpilogue>(s, p);
 }
 
 // `bias`: type of bias, residual and a result that is not int8.

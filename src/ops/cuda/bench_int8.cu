@@ -88,12 +88,12 @@ void launch_codes(Bench& b, const TileProblem& p, const Product& product) {
     launch_tiles<Shape, MultiplyInt8, __half, int8_t, false, Epilogue::gelu>(s, p);
   else if (!product.blocks)
     launch_tiles<Shape, MultiplyInt8, __half, __half, false, Epilogue::none>(s, p);
-  else if constexpr (Shape::kBytes == kScaleColumns)
+  else
     launch_tiles<Shape, MultiplyInt8, __half, __half, true, Epilogue::none>(s, p);
 }
 
-// One row per product; `Int8Blocks` multiplies rows with several scales.
-template <class Half, class Int8, class Int8Blocks>
+// One row per product.
+template <class Shape>
 void compare(Bench& b, int64_t T, const char* title, double int8_peak, double half_peak) {
   const auto row = [&](const char* name, double flops, double int8_us, double half_us) {
     const double int8 = flops / int8_us / 1e6, half = flops / half_us / 1e6;
@@ -108,7 +108,7 @@ void compare(Bench& b, int64_t T, const char* title, double int8_peak, double ha
     const int64_t N = product.N, K = product.K;
     const TensorView x = b.normal(DType::f16, {T, K}), w = b.normal(DType::f16, {N, K}, 0.03f),
                      bias = b.normal(DType::f16, {N}, 0.1f), y = b.raw(DType::f16, {T, N});
-    const double half_us = b.us([&] { launch_half<Half>(b, problem_of(x, w, bias, y), product.gelu); });
+    const double half_us = b.us([&] { launch_half<Shape>(b, problem_of(x, w, bias, y), product.gelu); });
     const TensorView codes = b.raw(DType::i8, {T, K}), row_scales = b.raw(DType::f32, {T}),
                      weights = b.raw(DType::i8, {N, K}), w_scale = b.raw(DType::f32, {N}),
                      result = product.gelu ? b.raw(DType::i8, {T, N}) : y,
@@ -120,12 +120,7 @@ void compare(Bench& b, int64_t T, const char* title, double int8_peak, double ha
     p.ld_x_scale = p.ld_y_scale = static_cast<int>(T);
     p.w_scale = w_scale.as<float>();
     p.y_scale = blocks.as<float>();
-    const double int8_us = b.us([&] {
-      if (product.blocks)
-        launch_codes<Int8Blocks>(b, p, product);
-      else
-        launch_codes<Int8>(b, p, product);
-    });
+    const double int8_us = b.us([&] { launch_codes<Shape>(b, p, product); });
     const double work = 2.0 * static_cast<double>(T) * static_cast<double>(N * K);
     row(product.name, work, int8_us, half_us);
     flops += work;
@@ -141,16 +136,8 @@ void compare(Bench& b, int64_t T, const char* title, double int8_peak, double ha
 void int8_part(Bench& b, const Options& o) {
   const double int8 = measure_peak<MultiplyInt8>(b), half = measure_peak<MultiplyHalf>(b);
   std::printf("mma.sync from registers: int8 %.0f TFLOP/s, fp16 %.0f TFLOP/s (%.2f)\n", int8, half, int8 / half);
-  using Wide = TileShape<2, 4, 4, 8, 64, 4, 1>;
-  using WideBlocks = TileShape<2, 4, 4, 8, 128, 2, 1>;
-  compare<Wide, Wide, WideBlocks>(b, o.tokens, "128x256x64", int8, half);
-  if (o.tune == 0) return;
-  using Deep = TileShape<2, 4, 4, 8, 64, 6, 1>;
-  using DeepBlocks = TileShape<2, 4, 4, 8, 128, 3, 1>;
-  compare<Deep, Deep, DeepBlocks>(b, o.tokens, "64, 6 stages", int8, half);
-  using Square = TileShape<2, 2, 4, 8, 64, 4, 2>;
-  using SquareBlocks = TileShape<2, 2, 4, 8, 128, 3, 2>;
-  compare<Square, Square, SquareBlocks>(b, o.tokens, "128x128x64", int8, half);
+  compare<TileShape<2, 4, 4, 8, 64, 4, 1>>(b, o.tokens, "128x256x64", int8, half);
+  if (o.tune > 0) compare<TileShape<2, 2, 4, 8, 64, 4, 2>>(b, o.tokens, "128x128x64", int8, half);
 }
 
 }  // namespace brim::ops
