@@ -57,7 +57,8 @@ void check_int8(const LinearArgs& a) {
   BRIM_CHECK(a.x_scale.dtype == DType::f32 && a.x_scale.elements() == blocks * T,
              "linear: x_scale is {}, must be f32 with {} for each of {} rows", a.x_scale.shape_text(), blocks, T);
   const bool codes = a.y.dtype == DType::i8;
-  BRIM_CHECK(codes == static_cast<bool>(a.y_scale) && (!codes || a.activation == Activation::gelu),
+  const bool gelu = a.activation == Activation::gelu || a.activation == Activation::gelu_tanh;
+  BRIM_CHECK(codes == static_cast<bool>(a.y_scale) && (!codes || gelu),
              "linear: an int8 result requires y_scale and GELU");
   if (codes) check_view("linear", "y_scale", a.y_scale, DType::f32, {int8_blocks(N), T});
   BRIM_CHECK(codes || a.y.dtype == DType::bf16 || a.y.dtype == DType::f16, "linear: y is {}, must be i8, bf16 or f16",

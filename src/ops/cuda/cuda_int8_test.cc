@@ -174,7 +174,8 @@ TEST_F(CudaInt8, ProductsFuseEveryEpilogue) {
     for (const bool bias : {false, true}) {
       for (const Activation activation : kEveryActivation)
         check_product({.T = 33, .type = type, .bias = bias, .activation = activation});
-      check_product({.T = 33, .type = type, .bias = bias, .codes = true, .activation = Activation::gelu});
+      for (const Activation activation : {Activation::gelu, Activation::gelu_tanh})
+        check_product({.T = 33, .type = type, .bias = bias, .codes = true, .activation = activation});
       for (const bool blocks : {false, true})
         check_product({.T = 33, .K = 192, .type = type, .bias = bias, .residual = true, .blocks = blocks});
     }
