@@ -233,6 +233,27 @@ TEST(EngineCuda, Fp8ErrorMatchesItsFormat) {
   }
 }
 
+// A code is within 1/254 of the largest value of its row or block; over two layers of sums of such values, the error of
+// a logit stays below a tenth of the logits' size on the CPU, whose rows are quantised in the same way.
+TEST(EngineCuda, Int8StaysCloseToTransformers) {
+  BRIM_NEEDS_GPU();
+  for (const Setting& setting : golden_settings()) {
+    const auto got = run_golden(setting, Precision::int8);
+    double squares = 0, wanted = 0;
+    size_t i = 0;
+    const auto golden = model::golden_json(setting.model, "golden.json");
+    for (const auto& rows : golden["rows"])
+      for (const auto& row : rows)
+        for (const float v : row.get<std::vector<float>>()) {
+          ASSERT_TRUE(std::isfinite(got[i])) << setting.model << " " << i;
+          squares += std::pow(got[i++] - v, 2);
+          wanted += v * v;
+        }
+    ASSERT_EQ(got.size(), i) << setting.model;
+    EXPECT_LE(std::sqrt(squares), 0.1 * std::sqrt(wanted)) << setting.model;
+  }
+}
+
 // The default model is part of every checkout.
 std::unique_ptr<Engine> open_default(const std::string& precision, const std::string& limit = "2GiB",
                                      bool deterministic = false) {
@@ -289,6 +310,22 @@ TEST(EngineCuda, ScoresDoNotDependOnTheBatch) {
   }
 }
 
+// The default model is stored in int8, so that only the activations differ.
+TEST(EngineCuda, Int8LabelsAgreeWithFp32) {
+  BRIM_NEEDS_GPU();
+  const auto texts = made_up_texts(4000, 40);
+  const auto want = scores(*open_default("fp32"), texts), got = scores(*open_default("int8"), texts);
+  size_t equal = 0;
+  float most = 0;
+  const auto label = [](const std::vector<float>& s) { return std::max_element(s.begin(), s.end()) - s.begin(); };
+  for (size_t i = 0; i < texts.size(); ++i) {
+    equal += label(want[i]) == label(got[i]);
+    for (size_t k = 0; k < got[i].size(); ++k) most = std::max(most, std::abs(want[i][k] - got[i][k]));
+  }
+  EXPECT_GE(static_cast<double>(equal), 0.98 * static_cast<double>(texts.size()));
+  EXPECT_GT(most, 1e-3f) << "the products did not run in int8";
+}
+
 // Alone, a text runs in a small graph; in a batch it is one row among thousands. The bits must be equal, also under
 // another limit.
 TEST(EngineCuda, DeterministicScoresAreBitwiseBatchInvariant) {
@@ -296,6 +333,7 @@ TEST(EngineCuda, DeterministicScoresAreBitwiseBatchInvariant) {
   std::vector<std::string> precisions = {"fp32", "fp16"};
   if (card().bf16) precisions.insert(precisions.end(), {"tf32", "bf16"});
   if (card().fp8) precisions.push_back("fp8");
+  precisions.push_back("int8");
   for (const auto& precision : precisions) {
     const auto engine = open_default(precision, "2GiB", true);
     auto texts = made_up_texts(2000, 40);

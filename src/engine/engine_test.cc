@@ -500,6 +500,22 @@ TEST(PrecisionChoice, Fp8ReportsMatmulsThatUseBf16) {
   EXPECT_NE(choice(312, 1200).reason.find("hidden size 312 uses bf16"), std::string::npos);
 }
 
+TEST(PrecisionChoice, Int8OnGpusReportsProductsInFp16) {
+  const auto choice = [](const plan::PrecisionRequest& request, int64_t hidden, int64_t ffn) {
+    hub::HfConfig config;
+    config.hidden_size = hidden;
+    config.intermediate_size = ffn;
+    return choose_precision(request, plan::card_profile("rtx3060"), config, {});
+  };
+  const plan::PrecisionRequest int8{ops::Precision::int8};
+  EXPECT_EQ(choice(int8, 384, 1536).precision, ops::Precision::int8);
+  EXPECT_EQ(choice(int8, 384, 1000).precision, ops::Precision::int8);
+  EXPECT_NE(choice(int8, 384, 1000).reason.find("feed-forward size 1000 uses fp16"), std::string::npos);
+  EXPECT_EQ(choice(int8, 200, 1000).precision, ops::Precision::fp16);
+  EXPECT_NE(choice(int8, 200, 1000).reason.find("hidden size 200 uses fp16"), std::string::npos);
+  EXPECT_NE(choice({}, 384, 1536).precision, ops::Precision::int8);
+}
+
 // Three models share a limit that fits one or two: models are loaded on demand and the longest idle one is unloaded. A
 // model with missing files fails alone.
 TEST_F(EngineTest, ModelsAlternateUnderALimitTooSmallForAll) {

@@ -7,6 +7,8 @@
 #include "base/mapped_file.h"
 #include "io/atomic_file.h"
 #include "model/fp8.h"
+#include "model/weights.h"
+#include "ops/int8.h"
 
 namespace brim::engine {
 
@@ -17,14 +19,16 @@ namespace {
 constexpr const char* kRecordFile = "brim.json";
 constexpr double kEnoughAgreement = 0.98;
 
-// fp8 for the GEMMs that support the model's widths.
-plan::PrecisionChoice fp8_choice(const hub::HfConfig& config) {
+// fp8, or int8 on a GPU, for the products that support the model's widths.
+static_assert(ops::kInt8Multiple == 16 && model::fp8_takes(16, 16) && !model::fp8_takes(8, 16));
+plan::PrecisionChoice narrow_choice(Precision precision, const hub::HfConfig& config) {
   const int64_t H = config.hidden_size, F = config.intermediate_size;
-  if (model::fp8_takes(F, H)) return {Precision::fp8, "requested"};
-  constexpr const char* kRule = "fp8 needs multiples of 16";
-  if (!model::fp8_takes(H, H))
-    return {Precision::bf16, fmt::format("fp8 requested; hidden size {} uses bf16 because {}", H, kRule)};
-  return {Precision::fp8, fmt::format("requested; feed-forward size {} uses bf16 because {}", F, kRule)};
+  if (ops::int8_takes(F, H)) return {precision, "requested"};
+  const Precision half = model::head_precision(precision, device::DeviceKind::cuda);
+  const std::string name = precision_name(precision),
+                    rule = fmt::format("uses {} because {} needs multiples of 16", precision_name(half), name);
+  if (!ops::int8_takes(H, H)) return {half, fmt::format("{} requested; hidden size {} {}", name, H, rule)};
+  return {precision, fmt::format("requested; feed-forward size {} {}", F, rule)};
 }
 
 }  // namespace
@@ -56,7 +60,8 @@ plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& requested, 
     if (agreement >= kEnoughAgreement)
       choice.reason += "; int8 only on request, because adapters share the weights of their base";
   }
-  return choice.precision == Precision::fp8 ? fp8_choice(config) : choice;
+  const bool narrow = choice.precision == Precision::fp8 || choice.precision == Precision::int8;
+  return narrow && device.kind == device::DeviceKind::cuda ? narrow_choice(choice.precision, config) : choice;
 }
 
 }  // namespace brim::engine

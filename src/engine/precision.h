@@ -11,8 +11,9 @@
 namespace brim::engine {
 
 // Like resolve_precision for scoring; in addition, "auto" on a CPU is int8 if the directory records enough agreement
-// with fp32, and fp8 falls back to bf16 if the fp8 GEMMs do not support the model's hidden size. `shares_base`: "auto"
-// ignores such records, which differ between adapters, so that all of them use one copy of the weights.
+// with fp32, and on a GPU, fp8 and int8 fall back to half precision if their products do not support the model's hidden
+// size. On a GPU, "auto" never selects fp8 or int8. `shares_base`: "auto" ignores such records, which differ between
+// adapters, so that all of them use one copy of the weights.
 plan::PrecisionChoice choose_precision(const plan::PrecisionRequest& asked, const plan::DeviceProfile& device,
                                        const hub::HfConfig& config, const std::filesystem::path& dir,
                                        bool shares_base = false);

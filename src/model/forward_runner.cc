@@ -36,7 +36,7 @@ struct Recording {
 
 // Destination of layer l's result: over its input, or in the buffer allocated for first tokens.
 Hidden layer_result(const Hidden& x, const TensorView& first_tokens) {
-  return first_tokens ? Hidden{first_tokens} : Hidden{.x = x.x, .narrow = x.narrow};
+  return first_tokens ? Hidden{first_tokens} : Hidden{.x = x.x, .narrow = x.narrow, .scales = x.scales};
 }
 
 }  // namespace
@@ -81,6 +81,10 @@ TensorView forward(Exec& e, const Architecture& model, const Params& params, con
   const Pass p{e, s, params, batch, nullptr, adapters};
   Hidden x{p.activations(batch.T, s.hidden)};
   if (model.wanted_by(params, 0).quantise) x.narrow = p.narrow(batch.T, s.hidden);
+  if (p.reads_codes(model.reader_of(0))) {
+    x.narrow = p.codes(batch.T, s.hidden);
+    x.scales = p.f32({batch.T});
+  }
   model.embed(p, x, nullptr);
   const bool first_tokens = wants_first_tokens(s, output);
   for (int64_t l = 0; l < s.layers; ++l) {

@@ -83,5 +83,22 @@ TEST(Int8, OtherPrecisionsAndDevicesAreUnchanged) {
   }
 }
 
+// On a GPU, products of layers are int8 if their dimensions are supported; everything else is fp16.
+TEST(Int8, GpusMultiplyLayersInInt8) {
+  for (const auto& [hidden, precision] : {std::pair{int64_t{384}, Precision::int8}, {200, Precision::fp16}}) {
+    const ModelShape s = shape_of_width(hidden, 3);
+    const std::vector<ParamSpec> specs = model_params(s);
+    const Params params = describe_weights(s, Precision::int8, DeviceKind::cuda, Isa::generic);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].kind != ParamKind::matrix || specs[i].rows == 0) continue;
+      const ops::LinearWeight& w = params[i].first.N > 0 ? params[i].rest : params[i].matrix;
+      const bool layer = specs[i].layer >= 0;
+      EXPECT_EQ(w.precision, layer ? precision : Precision::fp16) << specs[i].names[0];
+      EXPECT_EQ(w.data.dtype, layer && hidden == 384 ? tensor::DType::i8 : tensor::DType::f16) << specs[i].names[0];
+      EXPECT_EQ(w.scale ? w.scale.elements() : 0, layer && hidden == 384 ? w.N : 0) << specs[i].names[0];
+    }
+  }
+}
+
 }  // namespace
 }  // namespace brim::model

@@ -4,6 +4,7 @@
 #include "model/architecture.h"
 #include "model/fp8.h"
 #include "model/weights.h"
+#include "ops/int8.h"
 
 namespace brim::model {
 
@@ -18,8 +19,20 @@ std::vector<size_t> params_of_layer(const std::vector<ParamSpec>& params, int64_
   return indices;
 }
 
+namespace {
+
+// On a GPU: matrices of layers that int8 files have too.
+bool scores_in_int8(const ParamSpec& spec) {
+  return spec.int8 && (spec.layer >= 0 || spec.group >= 0) && ops::int8_takes(spec.rows, spec.cols) &&
+         spec.split % ops::kInt8Multiple == 0;
+}
+
+}  // namespace
+
 Precision matrix_precision(const ParamSpec& spec, Precision precision, device::DeviceKind target) {
   if (spec.head) return head_precision(precision, target);
+  if (precision == Precision::int8 && target != device::DeviceKind::cpu)
+    return scores_in_int8(spec) ? precision : head_precision(precision, target);
   if (precision != Precision::fp8) return precision;
   return spec.input.kind != InputBound::Kind::none && fp8_takes(spec.rows, spec.cols) ? precision : Precision::bf16;
 }

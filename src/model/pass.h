@@ -70,9 +70,10 @@ inline constexpr uint32_t kEmbeddingSite = 1u << 20, kHeadInSite = kEmbeddingSit
 struct Hidden {
   tensor::TensorView x;             // [rows,H] in the activation type
   tensor::TensorView pending = {};  // [rows,H] to be added to x; empty: x is the value
-  // f8e4m3 copies of the value, scaled for the matrix that reads it; optional.
+  // f8e4m3 copies of the value, scaled for the matrix that reads it, or i8 codes; optional.
   tensor::TensorView narrow = {};   // [rows,H]
   tensor::TensorView columns = {};  // training: [H,fp8_columns(rows)], transposed
+  tensor::TensorView scales = {};   // [rows] f32, of i8 codes
 };
 
 // Texts of one adapter in a batch for several adapters of one encoder. The ranges of a batch are adjacent and cover it.
@@ -94,6 +95,12 @@ struct Pass {
   const Param& param(int64_t index) const { return params[static_cast<size_t>(index)]; }
   bool trains_fp8(int64_t index) const { return training != nullptr && index >= 0 && param(index).fp8; }
   bool on_cpu() const { return target_kind(e.stream) == device::DeviceKind::cpu; }
+  // Whether a matrix reads int8 rows that the op before it may write. Adapters read the values themselves.
+  bool reads_codes(int64_t index) const {
+    if (training != nullptr || index < 0 || on_cpu() || s.adapter_width > 0) return false;
+    const Param& w = param(index);
+    return (w.first.N > 0 ? w.first : w.matrix).precision == ops::Precision::int8;
+  }
 
   // Calls part(params, begin, end) for the rows of each adapter in `x`, which has one row per token or per sequence.
   // All parts use the same memory; outputs must be allocated before.
@@ -127,6 +134,9 @@ struct Pass {
   }
   tensor::TensorView narrow(int64_t rows, int64_t cols) const {
     return e.memory.allocate(memory::Tag::activations, tensor::DType::f8e4m3, {rows, cols});
+  }
+  tensor::TensorView codes(int64_t rows, int64_t cols) const {
+    return e.memory.allocate(memory::Tag::activations, tensor::DType::i8, {rows, cols});
   }
   tensor::TensorView f32(std::initializer_list<int64_t> dims) const {
     return e.memory.allocate(memory::Tag::activations, tensor::DType::f32, dims);

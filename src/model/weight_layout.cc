@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "memory/placement.h"
 #include "ops/amax.h"
+#include "ops/int8.h"
 
 namespace brim::model {
 
@@ -47,6 +48,19 @@ void pack_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeigh
               w.data.data, w.scale ? w.scale.as<float>() : nullptr, w.total ? w.total.as<float>() : nullptr);
 }
 
+// For a GPU: codes as stored, or quantised like those of a CPU.
+void fill_codes(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, MatrixBuffer& buffer) {
+  const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
+  auto* codes = static_cast<int8_t*>(w.data.data);
+  if (s.dtype() == DType::i8) {
+    s.read_as(begin, end, codes, DType::i8);
+    return s.read_scales(first_row, first_row + w.N, w.scale.as<float>());
+  }
+  auto* wide = static_cast<float*>(buffer.get(4 * (end - begin)));
+  s.read_wide(begin, end, wide);
+  for (int64_t n = 0; n < w.N; ++n) w.scale.as<float>()[n] = ops::quantise_int8(wide + n * w.K, w.K, codes + n * w.K);
+}
+
 }  // namespace
 
 Cutter::Cutter(void* base)
@@ -83,6 +97,7 @@ void* MatrixBuffer::get(int64_t bytes) {
 void fill_matrix(const StoredParam& s, int64_t first_row, const ops::LinearWeight& w, DeviceKind target,
                  MatrixBuffer& buffer) {
   if (target == DeviceKind::cpu) return pack_matrix(s, first_row, w, buffer);
+  if (w.precision == Precision::int8) return fill_codes(s, first_row, w, buffer);
   const int64_t begin = first_row * w.K, end = begin + w.N * w.K;
   if (w.precision != Precision::fp8) return s.read_as(begin, end, w.data.data, w.data.dtype);
   const std::span<float> wide(static_cast<float*>(buffer.get(4 * (end - begin))), static_cast<size_t>(end - begin));

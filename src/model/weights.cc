@@ -66,10 +66,10 @@ DType activation_type(Precision precision, DeviceKind target) {
   if (target == DeviceKind::cpu) return DType::f32;
   switch (precision) {
     case Precision::fp16:
+    case Precision::int8:  // supported by every GPU with int8, and more precise than bf16
       return DType::f16;
     case Precision::bf16:
     case Precision::fp8:
-    case Precision::int8:
       return DType::bf16;
     default:
       return DType::f32;
@@ -78,7 +78,7 @@ DType activation_type(Precision precision, DeviceKind target) {
 
 Precision head_precision(Precision precision, DeviceKind target) {
   if (target == DeviceKind::cpu) return Precision::fp32;
-  return precision == Precision::fp8 || precision == Precision::int8 ? Precision::bf16 : precision;
+  return precision == Precision::fp8 ? Precision::bf16 : precision == Precision::int8 ? Precision::fp16 : precision;
 }
 
 WeightLayout layout_weights(const ModelShape& s, Precision precision, DeviceKind target, device::Isa isa,

@@ -36,7 +36,11 @@ void check_norm(const char* op, const device::Stream& stream, const Args& a, DTy
   check_optional(op, "sum", a.sum, type, {T, H});
   check_optional(op, "mean", a.mean, DType::f32, {T});
   check_optional(op, "rstd", a.rstd, DType::f32, {T});
-  check_optional(op, "y_fp8", a.y_fp8, DType::f8e4m3, {T, H});
+  const bool codes = a.y_fp8 && a.y_fp8.dtype == DType::i8;
+  check_optional(op, "y_fp8", a.y_fp8, codes ? DType::i8 : DType::f8e4m3, {T, H});
+  if (codes) check_view(op, "fp8_scale", a.fp8_scale, DType::f32, {T});
+  BRIM_CHECK(!codes || !(a.sum || a.mean || a.rstd || a.dropout.on()), "{}: int8 codes are not supported in training",
+             op);
   check_no_fp8_on_cpu(op, stream, a.y_fp8, a.fp8_scale);
   BRIM_CHECK(a.eps > 0, "{}: eps is {}, must be above 0", op, a.eps);
 }

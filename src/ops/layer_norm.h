@@ -16,8 +16,8 @@ struct LayerNormArgs {
   TensorView y;            // [T,H]; may alias x or residual in inference
   TensorView sum;          // [T,H]: dropout(x) + residual, if needed later; else empty; may alias x
   TensorView mean, rstd;   // [T] f32, written in training
-  TensorView y_fp8;        // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM; else empty
-  TensorView fp8_scale;    // [1] f32 on the device
+  TensorView y_fp8;        // [T,H] f8e4m3 copy of y * fp8_scale for the next GEMM, or i8 codes of y; else empty
+  TensorView fp8_scale;    // [1] f32 on the device; i8: [T] f32, written
   Fp8Copy train_fp8;       // copies of y for training matmuls
   float eps = 1e-12f;
   Dropout dropout;

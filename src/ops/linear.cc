@@ -21,7 +21,7 @@ constexpr std::array kPrecisionNames = {"fp32", "tf32", "bf16", "fp16", "fp8", "
 
 bool is_activation_type(const device::Stream& stream, DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f8e4m3) return true;
-  return target_kind(stream) == device::DeviceKind::cuda && dtype == DType::f16;
+  return target_kind(stream) == device::DeviceKind::cuda && (dtype == DType::f16 || dtype == DType::i8);
 }
 
 void check_linear(const device::Stream& stream, const LinearArgs& args) {
@@ -32,6 +32,9 @@ void check_linear(const device::Stream& stream, const LinearArgs& args) {
   check_view("linear", "y", args.y, args.y.dtype, {T, N});
   if (args.bias) check_view("linear", "bias", args.bias, args.bias.dtype, {N});
   if (args.residual) check_view("linear", "residual", args.residual, args.residual.dtype, {T, N});
+  const bool codes = args.x.dtype == DType::i8, int8 = args.w.precision == Precision::int8;
+  BRIM_CHECK(codes == int8 || target_kind(stream) == device::DeviceKind::cpu, "linear: x is {}, not supported in {}",
+             args.x.shape_text(), precision_name(args.w.precision));
   if (target_kind(stream) != device::DeviceKind::cpu) return;
   if (args.w.precision == Precision::fp8) {  // reference for fp8 training
     check_view("linear", "x", args.x, DType::f8e4m3, {T, K});

@@ -17,7 +17,7 @@ std::optional<Precision> precision_from_name(std::string_view name);
 struct LinearWeight {
   int64_t N = 0, K = 0;
   Precision precision = Precision::fp32;
-  TensorView data;   // CUDA: [N,K] f32/f16/bf16/f8e4m3. CPU: u8[packed bytes], laid out for `isa`.
+  TensorView data;   // CUDA: [N,K] f32/f16/bf16/f8e4m3/i8. CPU: u8[packed bytes], laid out for `isa`.
   TensorView scale;  // int8: [N] f32 per output. fp8: [1] f32. Else empty.
   device::Isa isa = device::Isa::generic;
   TensorView total;  // int8 on the CPU: [N] f32, sum of the weights; rows of x are then packed around their centres
@@ -28,15 +28,15 @@ struct LinearWeight {
 enum class LinearRole : uint8_t { forward, input_gradient, weight_gradient };
 
 struct LinearArgs {
-  // [T,K], rows may be strided. CPU: f32, or bf16 (except in fp32). CUDA: activation type (or f8e4m3 with x_scale).
+  // [T,K], rows may be strided. CPU: f32, or bf16 (except in fp32). CUDA: activation type (or f8e4m3, i8).
   TensorView x;
   LinearWeight w;
   TensorView bias;      // [N] f32 on the CPU, activation type on CUDA; may be empty
   TensorView residual;  // [T,N] f32 on the CPU, like y on CUDA; may be empty; may alias y of the same type
   TensorView y;         // [T,N], rows may be strided. CPU: f32 or bf16. CUDA: activation type (or f8e4m3 with y_scale).
   TensorView scratch;   // u8[linear_scratch_bytes]
-  TensorView x_scale;   // fp8: [1] f32 on the device, dequantises x; else empty
-  TensorView y_scale;   // fp8 output: [1] f32 on the device, quantises y; else empty
+  TensorView x_scale;   // fp8: [1] f32 on the device, dequantises x; int8: [T] or [int8_blocks(K),T] f32; else empty
+  TensorView y_scale;   // fp8 output: [1] f32, quantises y; int8 output: [int8_blocks(N),T] f32, written; else empty
   Activation activation = Activation::none;
   LinearRole role = LinearRole::forward;
 

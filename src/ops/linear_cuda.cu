@@ -5,6 +5,7 @@
 #include "ops/amax.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cublas_lt.h"
+#include "ops/cuda/linear_int8.h"
 #include "ops/cuda/linear_thin.h"
 #include "ops/cuda/narrow_linear.h"
 #include "ops/cuda/rows2d.cuh"
@@ -147,7 +148,6 @@ void check_linear_types(const LinearArgs& a) {
                        : a.w.precision == Precision::bf16 ? DType::bf16
                        : a.w.precision == Precision::fp16 ? DType::f16
                                                           : DType::f32;
-  BRIM_CHECK(a.w.precision != Precision::int8, "linear: int8 is only supported on the CPU");
   BRIM_CHECK(a.x.dtype == wanted && a.w.data.dtype == wanted, "linear: x is {} and w is {}, {} requires {}",
              a.x.shape_text(), a.w.data.shape_text(), precision_name(a.w.precision), dtype_name(wanted));
   BRIM_CHECK(a.w.data.rank == 2 && a.w.data.rows() == a.w.N && a.w.data.cols() == a.w.K,
@@ -230,6 +230,7 @@ __global__ void __launch_bounds__(kElementThreads) scatter_values_kernel(Elem* x
 void linear_cuda(device::Stream& stream, const LinearArgs& a) {
   if (a.x.rows() == 0 || a.w.N == 0) return;
   cuda_op(stream, "linear", [&](device::CudaStream& s) {
+    if (a.w.precision == Precision::int8) return launch_int8(s, a);
     check_linear_types(a);
     if (is_narrow(s, a)) {
       BRIM_CHECK(a.y.dtype == a.x.dtype || a.y.dtype == DType::f32, "linear: y is {}, must be f32 or the type of x {}",
@@ -250,7 +251,7 @@ void linear_cuda(device::Stream& stream, const LinearArgs& a) {
 }
 
 GemmChoice tune_linear_cuda(device::Stream& stream, const LinearArgs& a, double seconds) {
-  if (a.x.rows() == 0) return {};
+  if (a.x.rows() == 0 || a.w.precision == Precision::int8) return {};
   GemmChoice choice;
   cuda_op(stream, "tune", [&](device::CudaStream& s) {
     check_linear_types(a);

@@ -10,6 +10,7 @@
 
 #include "ops/check.h"
 #include "ops/gemm/kernels.h"
+#include "ops/int8.h"
 #include "ops/linear.h"
 
 namespace brim::ops {
@@ -37,18 +38,6 @@ void round_to_int8(const float* x, int64_t n, float inverse, int8_t* q) {
   }
 }
 
-// Converts one row to int8 and returns its scale. A row of zeros, or with NaN or infinity, becomes zeros and a scale
-// that preserves this.
-float quantise(const float* x, int64_t n, int8_t* q) {
-  const int32_t bits = largest_bits(x, n);
-  const float largest = std::bit_cast<float>(bits);
-  if (bits > 0 && bits < 0x7F800000)
-    round_to_int8(x, n, 127 / largest, q);
-  else
-    std::memset(q, 0, static_cast<size_t>(n));
-  return largest / 127;
-}
-
 // Transposes rows [nr][groups] of words to [groups][nr].
 template <class Word>
 void turn(const char* rows, int64_t nr, int64_t groups, char* panel) {
@@ -61,6 +50,16 @@ void turn(const char* rows, int64_t nr, int64_t groups, char* panel) {
 }
 
 }  // namespace
+
+float quantise_int8(const float* x, int64_t n, int8_t* q) {
+  const int32_t bits = largest_bits(x, n);
+  const float largest = std::bit_cast<float>(bits);
+  if (bits > 0 && bits < 0x7F800000)
+    round_to_int8(x, n, 127 / largest, q);
+  else
+    std::memset(q, 0, static_cast<size_t>(n));
+  return largest / 127;
+}
 
 int64_t linear_packed_bytes(int64_t N, int64_t K, Precision precision, device::Isa isa) {
   return gemm::packed_bytes(gemm::kernel_for(isa, precision), N, K);
@@ -109,7 +108,7 @@ void linear_pack(const tensor::TensorView& source, const tensor::TensorView& sou
     if (precision == Precision::fp32)
       std::memcpy(to, row, static_cast<size_t>(K) * 4);
     else if (precision == Precision::int8)
-      scale[n] = quantise(row, K, reinterpret_cast<int8_t*>(to));
+      scale[n] = quantise_int8(row, K, reinterpret_cast<int8_t*>(to));
     else
       for (int64_t k = 0; k < K; ++k) reinterpret_cast<tensor::bf16_t*>(to)[k] = tensor::to_bf16(row[k]);
   };

@@ -64,14 +64,15 @@ void softmax(Stream& stream, const SoftmaxArgs& a) {
 
 void convert(Stream& stream, const ConvertArgs& a) {
   const auto half_or_float = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
-  const bool to_fp8 = a.y.dtype == DType::f8e4m3;
+  const bool to_fp8 = a.y.dtype == DType::f8e4m3, to_int8 = a.y.dtype == DType::i8;
   BRIM_CHECK(half_or_float(a.x.dtype), "convert: x is {}, must be f32, f16 or bf16", dtype_name(a.x.dtype));
-  BRIM_CHECK(half_or_float(a.y.dtype) || (to_fp8 && target_kind(stream) == device::DeviceKind::cuda),
-             "convert: y is {}, must be f32, f16 or bf16 (or f8e4m3 on CUDA)", dtype_name(a.y.dtype));
+  BRIM_CHECK(half_or_float(a.y.dtype) || ((to_fp8 || to_int8) && target_kind(stream) == device::DeviceKind::cuda),
+             "convert: y is {}, must be f32, f16 or bf16 (or f8e4m3 or i8 on CUDA)", dtype_name(a.y.dtype));
   BRIM_CHECK(a.x.elements() == a.y.elements(), "convert: x has {} elements, y has {}", a.x.elements(), a.y.elements());
   BRIM_CHECK(a.x.contiguous() && a.y.contiguous(), "convert: x {} and y {} must be contiguous", a.x.shape_text(),
              a.y.shape_text());
   BRIM_CHECK(!to_fp8 || a.scale, "convert: f8e4m3 requires a scale");
+  if (to_int8) check_view("convert", "scale", a.scale, DType::f32, {a.x.rows()});
   if (a.x.elements() == 0) return;
   dispatch(stream, a, bytes_of(a, 0));
 }

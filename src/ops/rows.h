@@ -71,7 +71,7 @@ void softmax(device::Stream& stream, const SoftmaxArgs& args);
 // y = x in another element type (f32, f16, bf16), or times `scale` to f8e4m3.
 struct ConvertArgs {
   TensorView x, y;
-  TensorView scale;  // [1] f32 on the device for fp8; else empty
+  TensorView scale;  // fp8: [1] f32 on the device; i8: [T] f32, written, for rows [T,C]; else empty
   template <class F>
   void views(F&& f) const {
     for (const TensorView& v : {x, y, scale}) f(v);

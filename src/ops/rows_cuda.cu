@@ -2,6 +2,7 @@
 // Small row ops: each moves its bytes once, 16 at a time if alignment allows.
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/column_sums.cuh"
+#include "ops/cuda/int8.cuh"
 #include "ops/cuda/rows2d.cuh"
 #include "ops/kernel_table.h"
 
@@ -102,6 +103,35 @@ __global__ void __launch_bounds__(kElementThreads)
     y[col] = __nv_cvt_float_to_fp8(f[0], __NV_SATFINITE, __NV_E4M3);
 }
 
+// A warp per row, which it reads twice, the second time from the L1 cache.
+constexpr int kRowWarps = kElementThreads / 32;
+template <class From, int kWidth>
+__global__ void __launch_bounds__(kElementThreads)
+    convert_int8_kernel(const From* x, uint8_t* y, float* scale, int T, int C) {
+  const int64_t r = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (r >= T) return;
+  x += r * C;
+  y += r * C;
+  uint32_t bits = 0;
+  for (int c = kWidth * lane; c < C; c += 32 * kWidth) {
+    float f[kWidth];
+    load_piece<kWidth>(x + c, f);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) bits = max(bits, magnitude_bits(f[i]));
+  }
+  const float most = __uint_as_float(warp_max_bits(bits)), inverse = inverse_step(most);
+  if (lane == 0) scale[r] = most * kInt8Step;
+  for (int c = kWidth * lane; c < C; c += 32 * kWidth) {
+    float f[kWidth];
+    load_piece<kWidth>(x + c, f);
+    if constexpr (kWidth == 8)
+      *reinterpret_cast<uint2*>(y + c) = pack8_int8(f, inverse);
+    else
+      y[c] = static_cast<uint8_t>(pack4_int8(f[0], 0, 0, 0, inverse));
+  }
+}
+
 template <class From, int kWidth>
 void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
   const dim3 grid = element_grid(e, kWidth), block(kElementThreads);
@@ -109,6 +139,10 @@ void launch_convert(CudaStream& s, const ConvertArgs& a, Extent e) {
   if (a.y.dtype == tensor::DType::f8e4m3)
     return device::launch<convert_fp8_kernel<From, kWidth>>(s, grid, block, x, static_cast<uint8_t*>(a.y.data),
                                                             a.scale.as<float>(), e);
+  if (a.y.dtype == tensor::DType::i8)
+    return device::launch<convert_int8_kernel<From, kWidth>>(
+        s, dim3(device::blocks_for(a.x.rows(), kRowWarps)), block, x, static_cast<uint8_t*>(a.y.data),
+        a.scale.as<float>(), static_cast<int>(a.x.rows()), static_cast<int>(a.x.cols()));
   dispatch_elem(a.y.dtype, [&](auto tag) {
     using To = typename decltype(tag)::type;
     device::launch<convert_kernel<From, To, kWidth>>(s, grid, block, x, static_cast<To*>(a.y.data), e);
@@ -282,7 +316,7 @@ void convert_cuda(Stream& stream, const ConvertArgs& a) {
     const Extent e{1, a.x.elements()};
     dispatch_elem(a.x.dtype, [&](auto tag) {
       using From = typename decltype(tag)::type;
-      if (all_eight_wide(e, a.x, a.y))
+      if (all_eight_wide(a.y.dtype == tensor::DType::i8 ? Extent{a.x.rows(), a.x.cols()} : e, a.x, a.y))
         launch_convert<From, 8>(s, a, e);
       else
         launch_convert<From, 1>(s, a, e);

@@ -108,6 +108,13 @@ class Matrices {
     stream_.synchronize();
     return v;
   }
+  // int8 codes and the scales of their rows.
+  std::pair<TensorView, TensorView> codes(int64_t rows, int64_t cols) {
+    const TensorView wide = normal(DType::f16, rows, cols), codes = raw(DType::i8, rows, cols),
+                     scale = raw(DType::f32, 1, rows).reshape({rows});
+    ops::convert(stream_, {.x = wide, .y = codes, .scale = scale});
+    return {codes, scale};
+  }
   TensorView one() {
     if (!one_) {
       one_ = raw(DType::f32, 1, 1).reshape({1});
@@ -144,6 +151,21 @@ double seconds_of(Device& device, Stream& stream, const std::function<void()>& c
   return spans[2];
 }
 
+// Operands of a forward product.
+void set_operands(Matrices& m, ops::LinearArgs& a, Precision precision, int64_t T, int64_t N, int64_t K) {
+  a.w = {.N = N, .K = K, .precision = precision};
+  if (precision == Precision::int8) {
+    std::tie(a.x, a.x_scale) = m.codes(T, K);
+    std::tie(a.w.data, a.w.scale) = m.codes(N, K);
+    return;
+  }
+  const DType stored =
+      precision == Precision::fp8 ? DType::f8e4m3 : model::activation_type(precision, device::DeviceKind::cuda);
+  a.x = m.normal(stored, T, K);
+  a.w.data = m.normal(stored, N, K);
+  if (precision == Precision::fp8) a.x_scale = a.w.scale = m.one();
+}
+
 // One product y = x wᵀ with the epilogue a model uses, and its gradients.
 struct TrialProduct {
   ops::LinearArgs forward;
@@ -153,14 +175,10 @@ struct TrialProduct {
   TrialProduct(Matrices& m, Stream& stream, Precision precision, int64_t T, int64_t N, int64_t K) {
     const DType type = model::activation_type(precision, device::DeviceKind::cuda);
     const DType stored = precision == Precision::fp8 ? DType::f8e4m3 : type;
-    forward.x = m.normal(stored, T, K);
-    forward.w = {.N = N, .K = K, .precision = precision, .data = m.normal(stored, N, K)};
-    if (precision == Precision::fp8) {
-      forward.x_scale = m.one();
-      forward.w.scale = m.one();
-    }
+    set_operands(m, forward, precision, T, N, K);
     forward.y = m.raw(type, T, N);
     forward.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
+    if (precision == Precision::int8) return;  // scores only
     if (precision == Precision::fp8) {
       const auto gradient = [&](ops::LinearRole role, int64_t rows, int64_t cols, int64_t sum, DType to) {
         ops::LinearArgs a = forward;
@@ -206,16 +224,9 @@ double product_rate(Device& device, Stream& stream, Precision precision, int64_t
   int64_t n = kLargestMatrix;
   while (n > 256 && 3 * 4 * n * n + ops::kCudaLinearScratchBytes > quarter) n /= 2;
   Matrices m(device, stream);
-  const DType type = model::activation_type(precision, device::DeviceKind::cuda),
-              stored = precision == Precision::fp8 ? DType::f8e4m3 : type;
   ops::LinearArgs a;
-  a.x = m.normal(stored, n, n);
-  a.w = {.N = n, .K = n, .precision = precision, .data = m.normal(stored, n, n)};
-  if (precision == Precision::fp8) {
-    a.x_scale = m.one();
-    a.w.scale = m.one();
-  }
-  a.y = m.raw(type, n, n);
+  set_operands(m, a, precision, n, n, n);
+  a.y = m.raw(model::activation_type(precision, device::DeviceKind::cuda), n, n);
   a.scratch = m.raw(DType::u8, 1, ops::kCudaLinearScratchBytes).reshape({ops::kCudaLinearScratchBytes});
   if (can_capture(stream)) {  // a run uses graphs too
     linear(stream, a);
@@ -370,7 +381,8 @@ void apply_measurement(const CardMeasurement& m, Precision precision, DeviceProf
       p.tflops_fp8 = m.tflops;
       break;
     case Precision::int8:
-      return;
+      p.tops_int8 = m.tflops;
+      break;
   }
   if (m.bandwidth > 0) p.bandwidth = m.bandwidth;
   if (m.host_bandwidth > 0) p.host_bandwidth = m.host_bandwidth;
@@ -384,6 +396,7 @@ CardMeasurement measure_card(Device& device, Precision precision, int64_t limit_
   CardMeasurement m;
   load_all_kernels(device);
   load_products(device, *stream, precision, quarter);
+  if (precision == Precision::int8) load_products(device, *stream, Precision::fp16, quarter);  // heads are fp16
   m.tflops = product_rate(device, *stream, precision, quarter) * 1e-12;
   const size_t bytes = std::clamp<size_t>(static_cast<size_t>(quarter / 2), size_t{1} << 20, kLargestCopy);
   {

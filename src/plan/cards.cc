@@ -15,44 +15,47 @@ namespace brim::plan {
 namespace {
 
 constexpr double kAttained = 0.78;      // fraction of the data sheet's dense rate reached by a large product
+constexpr double kInt8Attained = 0.45;  // the same for the int8 kernel: 0.42 to 0.46 for qkv on an H200
 constexpr double kCopyAttained = 0.85;  // fraction of the data sheet's bandwidth reached by a copy
 constexpr int kOldestRunnable = 75;     // sm_75: the first with the matrix instructions used by the kernels
 constexpr const char* kLaptop = "-laptop";
 
 // Data sheet values: dense TFLOP/s, and GB/s of memory and of the host bus. Half precision accumulates in fp32, which
-// GeForce cards do at half their headline rate. Memory is the amount offered by the driver.
+// GeForce cards do at half their headline rate. int8 is that of mma.sync: the data sheet's, except on Hopper (measured
+// on an H200). Memory is the amount offered by the driver.
 struct Sheet {
   const char* name;
   int capability;
   int64_t mib;
-  double fp32, tf32, half, fp8, gb_per_s, host_gb_per_s;
+  double fp32, tf32, half, fp8, int8, gb_per_s, host_gb_per_s;
 };
 
 // GeForce cards since Ampere: all rates have the same proportions.
 constexpr Sheet geforce(const char* name, int capability, int64_t mib, double fp32, double gb_per_s,
                         double host_gb_per_s) {
-  return {name, capability, mib, fp32, fp32, 2 * fp32, capability >= 89 ? 4 * fp32 : 0, gb_per_s, host_gb_per_s};
+  return {name,     capability, mib,          fp32, fp32, 2 * fp32, capability >= 89 ? 4 * fp32 : 0,
+          8 * fp32, gb_per_s,   host_gb_per_s};
 }
 
 constexpr double kPcie3 = 15.8, kPcie4x8 = 15.8, kPcie4 = 31.5, kPcie5x8 = 31.5, kPcie5 = 63;  // sixteen or eight lanes
 
 // Laptop rates are for the highest clock allowed by the manufacturer.
 constexpr Sheet kSheets[] = {
-    {"k80", 37, 11441, 4.37, 0, 0, 0, 240, kPcie3},  // one of its two GPUs
-    {"p100", 60, 16280, 9.3, 0, 18.7, 0, 732, kPcie3},
-    {"v100", 70, 16384, 15.7, 0, 125, 0, 900, kPcie3},
-    {"v100-32gb", 70, 32510, 15.7, 0, 125, 0, 900, kPcie3},
-    {"t4", 75, 15360, 8.1, 0, 65, 0, 320, kPcie3},
-    {"rtx2060", 75, 6144, 6.5, 0, 25.8, 0, 336, kPcie3},
-    {"rtx2070", 75, 8192, 7.5, 0, 29.9, 0, 448, kPcie3},
-    {"rtx2080", 75, 8192, 10.1, 0, 40.3, 0, 448, kPcie3},
-    {"rtx2080ti", 75, 11264, 13.4, 0, 53.8, 0, 616, kPcie3},
+    {"k80", 37, 11441, 4.37, 0, 0, 0, 0, 240, kPcie3},  // one of its two GPUs
+    {"p100", 60, 16280, 9.3, 0, 18.7, 0, 0, 732, kPcie3},
+    {"v100", 70, 16384, 15.7, 0, 125, 0, 0, 900, kPcie3},
+    {"v100-32gb", 70, 32510, 15.7, 0, 125, 0, 0, 900, kPcie3},
+    {"t4", 75, 15360, 8.1, 0, 65, 0, 130, 320, kPcie3},
+    {"rtx2060", 75, 6144, 6.5, 0, 25.8, 0, 103, 336, kPcie3},
+    {"rtx2070", 75, 8192, 7.5, 0, 29.9, 0, 119, 448, kPcie3},
+    {"rtx2080", 75, 8192, 10.1, 0, 40.3, 0, 161, 448, kPcie3},
+    {"rtx2080ti", 75, 11264, 13.4, 0, 53.8, 0, 215, 616, kPcie3},
     geforce("rtx3050-laptop", 86, 4096, 7.1, 192, kPcie4x8),
-    {"rtx3050-6gb", 86, 6144, 6.8, 6.8, 13.5, 0, 168, kPcie4x8},
+    {"rtx3050-6gb", 86, 6144, 6.8, 6.8, 13.5, 0, 54, 168, kPcie4x8},
     geforce("rtx3050-8gb", 86, 8192, 9.1, 224, kPcie4x8),
     geforce("rtx3060-laptop", 86, 6144, 13.1, 336, kPcie4),
     geforce("rtx3060-8gb", 86, 8192, 12.7, 240, kPcie4),
-    {"rtx3060", 86, 12288, 12.7, 12.7, 25.5, 0, 360, kPcie4},
+    {"rtx3060", 86, 12288, 12.7, 12.7, 25.5, 0, 102, 360, kPcie4},
     geforce("rtx3060ti", 86, 8192, 16.2, 448, kPcie4),
     geforce("rtx3070-laptop", 86, 8192, 16.6, 448, kPcie4),
     geforce("rtx3070", 86, 8192, 20.3, 448, kPcie4),
@@ -84,16 +87,16 @@ constexpr Sheet kSheets[] = {
     geforce("rtx5070ti", 120, 16303, 43.9, 896, kPcie5),
     geforce("rtx5080", 120, 16303, 56.3, 960, kPcie5),
     geforce("rtx5090", 120, 32607, 104.8, 1792, kPcie5),
-    {"l4", 89, 23034, 30.3, 60, 121, 242, 300, kPcie4},
-    {"l40s", 89, 46068, 91.6, 183, 362, 733, 864, kPcie4},
-    {"a10", 86, 23028, 31.2, 62.5, 125, 0, 600, kPcie4},
-    {"a30", 80, 24576, 10.3, 82, 165, 0, 933, kPcie4},
-    {"a40", 86, 46068, 37.4, 74.8, 149.7, 0, 696, kPcie4},
-    {"a6000", 86, 49140, 38.7, 77.4, 154.8, 0, 768, kPcie4},
-    {"a100-40gb", 80, 40960, 19.5, 156, 312, 0, 1555, kPcie4},
-    {"a100-80gb", 80, 81920, 19.5, 156, 312, 0, 2039, kPcie4},
-    {"h100", 90, 81559, 67, 494.7, 989.4, 1978.9, 3350, kPcie5},
-    {"h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 4800, kPcie5},
+    {"l4", 89, 23034, 30.3, 60, 121, 242, 242, 300, kPcie4},
+    {"l40s", 89, 46068, 91.6, 183, 362, 733, 733, 864, kPcie4},
+    {"a10", 86, 23028, 31.2, 62.5, 125, 0, 250, 600, kPcie4},
+    {"a30", 80, 24576, 10.3, 82, 165, 0, 330, 933, kPcie4},
+    {"a40", 86, 46068, 37.4, 74.8, 149.7, 0, 299.3, 696, kPcie4},
+    {"a6000", 86, 49140, 38.7, 77.4, 154.8, 0, 309.7, 768, kPcie4},
+    {"a100-40gb", 80, 40960, 19.5, 156, 312, 0, 624, 1555, kPcie4},
+    {"a100-80gb", 80, 81920, 19.5, 156, 312, 0, 624, 2039, kPcie4},
+    {"h100", 90, 81559, 67, 494.7, 989.4, 1978.9, 1294, 3350, kPcie5},
+    {"h200", 90, 143771, 67, 494.7, 989.4, 1978.9, 1294, 4800, kPcie5},
 };
 
 DeviceProfile profile_of(const Sheet& s) {
@@ -106,6 +109,7 @@ DeviceProfile profile_of(const Sheet& s) {
   p.tflops_tf32 = s.tf32 * kAttained;
   p.tflops_half = s.half * kAttained;
   p.tflops_fp8 = s.fp8 * kAttained;
+  p.tops_int8 = s.int8 * kInt8Attained;
   p.bandwidth = s.gb_per_s * 1e9 * kCopyAttained;
   p.host_bandwidth = s.host_gb_per_s * 1e9 * kCopyAttained;
   p.context_bytes = estimated_context_bytes(s.capability);
@@ -292,6 +296,7 @@ DeviceProfile custom_card(int64_t total_bytes, double tflops, double bandwidth, 
   p.context_bytes = estimated_context_bytes(p.compute_capability);
   p.measured = p.context_measured = false;
   if (tflops > 0) {
+    p.tops_int8 *= tflops / p.tflops_half;
     p.tflops_half = tflops;
     p.tflops_tf32 = tflops / 2;
     p.tflops_fp32 = tflops / 4;

@@ -30,7 +30,7 @@ double lost_tokens(const DeviceProfile& d, double n) {
 // Attention runs in half precision if the linear layers use fewer bits.
 double attention_rate(const DeviceProfile& d, Precision p) {
   if (p != Precision::fp8 && p != Precision::int8) return d.rate(p);
-  return std::max(d.rate(Precision::bf16), d.rate(Precision::fp32));
+  return std::max({d.rate(Precision::bf16), d.rate(Precision::fp16), d.rate(Precision::fp32)});
 }
 
 }  // namespace

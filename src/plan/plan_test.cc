@@ -439,5 +439,40 @@ TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   RecordProperty("predicted_over_bf16", std::to_string(narrow.tokens_per_second / wide.tokens_per_second));
 }
 
+// Same model and card in both precisions: layers' matrices take one byte per weight and a scale per row, and the plan
+// includes the codes of activations and their scales.
+TEST(Plan, Int8ScoringOnGpusCountsCodesAndScales) {
+  PlanRequest r = request(roberta_base(), Task::score, card_profile("rtx3060"));
+  r.precision = Precision::fp16;
+  r.token_budget = 8192;
+  const Plan wide = solve(r);
+  r.precision = Precision::int8;
+  const Plan narrow = solve(r);
+  expect_whole(narrow, r);
+  const int64_t rows = 12 * 9 * 768;
+  EXPECT_NEAR(static_cast<double>(wide.bytes[memory::Tag::weights] - narrow.bytes[memory::Tag::weights]),
+              12.0 * 12 * 768 * 768 - 4.0 * rows, 64 * 256);
+  // At the peak of a layer, GELU's result takes one byte and 48 scales of four bytes instead of two bytes.
+  EXPECT_LT(narrow.bytes[memory::Tag::activations], wide.bytes[memory::Tag::activations]);
+  EXPECT_GT(narrow.bytes[memory::Tag::activations], wide.bytes[memory::Tag::activations] / 2);
+  EXPECT_GT(narrow.tokens_per_second, 1.3 * wide.tokens_per_second);
+}
+
+TEST(Plan, PredictsInt8ForEveryCardWithKernels) {
+  for (const DeviceProfile& card : known_cards()) {
+    PlanRequest r = request(minilm(), Task::score, card);
+    r.precision = Precision::int8;
+    if (card.compute_capability < 75) {
+      message_of([&] { solve(r); }, ErrorCode::usage);
+      continue;
+    }
+    const Plan p = solve(r);
+    EXPECT_GT(p.tokens_per_second, 0) << card.name;
+    EXPECT_TRUE(std::any_of(p.why.begin(), p.why.end(), [](const std::string& line) {
+      return line.find("speed is predicted") != std::string::npos && line.ends_with("data-sheet rates");
+    })) << card.name;
+  }
+}
+
 }  // namespace
 }  // namespace brim::plan

@@ -110,6 +110,16 @@ TEST(Precision, CardWithoutBf16TrainsInFp16) {
   EXPECT_EQ(chosen("auto", true, "rtx3060", Task::train).precision, Precision::bf16);
 }
 
+TEST(Precision, Int8ScoresOnEveryCardWithKernelsOnRequestOnly) {
+  for (const DeviceProfile& card : known_cards()) {
+    if (card.compute_capability < 75) continue;
+    EXPECT_EQ(resolve_precision({Precision::int8}, card, Task::score).precision, Precision::int8) << card.name;
+    EXPECT_NE(resolve_precision({}, card, Task::score).precision, Precision::int8) << card.name;
+    EXPECT_THROW(resolve_precision({Precision::int8}, card, Task::train), Error) << card.name;
+  }
+  EXPECT_THROW(resolve_precision({Precision::int8}, card_profile("v100"), Task::score), Error);
+}
+
 TEST(Precision, Fp8TrainsOnSupportedCardsAndWidths) {
   const auto chosen = [](const char* device, const ModelShape& model) {
     return train_precision({Precision::fp8}, card_profile(device), model);

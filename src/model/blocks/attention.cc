@@ -53,7 +53,7 @@ void project_first_tokens(const Pass& p, const AttentionParams& at, const Hidden
     multiply_fp8(p, made.first_input, at.qkv, made.q, 0, H);
     return;
   }
-  if (x.narrow) {
+  if (x.narrow && !x.scales) {
     first.narrow = p.narrow(B, H);
     ops::convert(p.e.stream, {.x = first.x, .y = first.narrow, .scale = w.input.quantise});
   }

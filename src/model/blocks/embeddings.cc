@@ -25,7 +25,7 @@ void embed(const Pass& p, const EmbeddingParams& at, const Hidden& to, const Fp8
   }
   if (to.narrow && !projects) {
     args.y_fp8 = to.narrow;
-    args.fp8_scale = fp8.quantise;
+    args.fp8_scale = to.scales ? to.scales : fp8.quantise;
   }
   args.eps = p.s.eps;
   args.dropout = p.dropout(p.s.hidden_dropout, kEmbeddingSite);
@@ -38,7 +38,7 @@ void embed(const Pass& p, const EmbeddingParams& at, const Hidden& to, const Fp8
   }
   if (saved != nullptr) saved->y = args.y;
   apply_linear(p, {args.y}, at.project, to.x);
-  if (to.narrow) ops::convert(p.e.stream, {.x = to.x, .y = to.narrow, .scale = fp8.quantise});
+  if (to.narrow) ops::convert(p.e.stream, {.x = to.x, .y = to.narrow, .scale = to.scales ? to.scales : fp8.quantise});
 }
 
 void embed_backward(const Pass& p, const EmbeddingParams& at, const EmbeddingSaved& saved, TensorView d_x) {

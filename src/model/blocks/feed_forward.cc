@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/blocks/feed_forward.h"
 
+#include "ops/int8.h"
 #include "ops/rows.h"
 
 namespace brim::model {
@@ -9,6 +10,23 @@ using ops::Activation;
 using tensor::TensorView;
 
 namespace {
+
+// In int8, the product with GELU writes codes with a scale per row and block of columns: a row's largest value is only
+// known after all of its columns, and another pass would read two bytes and write one per value (docs/numerics.md).
+Input activated_codes(const Pass& p, const FeedForwardParams& at, const Hidden& x) {
+  const int64_t rows = x.x.rows(), F = p.s.ffn;
+  const Param& up = p.param(at.up.w);
+  const bool gelu = p.s.activation == Activation::gelu || p.s.activation == Activation::gelu_tanh;
+  if (!gelu || !p.reads_codes(at.down.w)) {
+    const TensorView y = p.between(rows, F);
+    apply_linear(p, input_of(x, up), at.up, y, {p.s.activation});
+    return {y};
+  }
+  const Input y{p.codes(rows, F), p.f32({ops::int8_blocks(F), rows})};
+  apply_linear(p, input_of(x, up), up.matrix, p.param(at.up.b).plain, y.x,
+               {.activation = p.s.activation, .quantise = y.dequantise});
+  return y;
+}
 
 // Inference: the activation is fused with the product.
 Input activated_product(const Pass& p, const FeedForwardParams& at, const Hidden& x) {
@@ -19,6 +37,7 @@ Input activated_product(const Pass& p, const FeedForwardParams& at, const Hidden
     apply_linear(p, {x.x}, at.up, y, {activation});
     return {y};
   }
+  if (x.scales) return activated_codes(p, at, x);
   const Param& up = p.param(at.up.w);
   const TensorView& bias = p.param(at.up.b).plain;
   const Fp8Scale& scale = p.param(at.down.w).input;

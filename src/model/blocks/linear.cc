@@ -10,8 +10,20 @@ namespace brim::model {
 
 using tensor::TensorView;
 
-void apply_linear(const Pass& p, const Input& x, const ops::LinearWeight& w, const TensorView& bias,
+namespace {
+
+Input quantised(const Pass& p, const TensorView& x) {
+  const Input codes{p.codes(x.rows(), x.cols()), p.f32({x.rows()})};
+  ops::convert(p.e.stream, {.x = x, .y = codes.x, .scale = codes.dequantise});
+  return codes;
+}
+
+}  // namespace
+
+void apply_linear(const Pass& p, const Input& input, const ops::LinearWeight& w, const TensorView& bias,
                   const TensorView& y, const LinearOptions& options) {
+  const bool quantises = w.precision == ops::Precision::int8 && !p.on_cpu() && input.x.dtype != tensor::DType::i8;
+  const Input x = quantises ? quantised(p, input.x) : input;
   ops::LinearArgs args{.x = x.x, .w = w, .bias = bias, .residual = options.residual, .y = y};
   args.x_scale = x.dequantise;
   args.y_scale = options.quantise;

@@ -11,14 +11,14 @@ struct LinearParams {
   int64_t w = -1, b = -1;
 };
 
-// Input of a product: rows and, in fp8, their dequantisation factor.
+// Input of a product: rows and, in fp8 and for int8 codes, their dequantisation factors.
 struct Input {
   tensor::TensorView x;
   tensor::TensorView dequantise = {};
 };
 // Hidden states in the format that matrix `w` reads.
 inline Input input_of(const Hidden& x, const Param& w) {
-  return x.narrow ? Input{x.narrow, w.input.dequantise} : Input{x.x};
+  return x.narrow ? Input{x.narrow, x.scales ? x.scales : w.input.dequantise} : Input{x.x};
 }
 
 // Operand of a training product: the tensor itself or, if the matrix is multiplied in fp8, e4m3 copies.
@@ -51,6 +51,7 @@ Operand cast_slope(const Pass& p, LinearParams at, const tensor::TensorView& d_y
 void multiply_fp8(const Pass& p, const Operand& x, LinearParams at, const tensor::TensorView& y, int64_t begin = 0,
                   int64_t end = -1, const tensor::TensorView& residual = {});
 
+// On a GPU, rows for an int8 matrix that are not codes yet are quantised first.
 struct LinearOptions {
   ops::Activation activation = ops::Activation::none;
   tensor::TensorView residual = {}, quantise = {};

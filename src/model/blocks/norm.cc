@@ -28,8 +28,13 @@ Hidden norm(const Pass& p, NormParams at, const Hidden& x, const NormResult& res
     if (!y.narrow) y.narrow = p.narrow(rows, cols);
     args.y_fp8 = y.narrow;
     args.fp8_scale = scored.quantise;
+  } else if (p.reads_codes(result.reader)) {
+    if (!y.narrow) y.narrow = p.codes(rows, cols);
+    if (!y.scales) y.scales = p.f32({rows});
+    args.y_fp8 = y.narrow;
+    args.fp8_scale = y.scales;
   } else {
-    y.narrow = {};
+    y.narrow = y.scales = {};
   }
   if (p.trains_fp8(result.reader)) {
     args.train_fp8 = room_for_copies(p, p.param(result.reader).fp8.x, rows, cols, {.columns = result.keeps_columns});

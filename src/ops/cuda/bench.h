@@ -70,6 +70,10 @@ class Bench {
     stream_->synchronize();
     return v;
   }
+  void free_last(int buffers) {
+    stream_->synchronize();
+    buffers_.erase(buffers_.end() - buffers, buffers_.end());
+  }
   TensorView scalar(float value) {
     const TensorView v = raw(DType::f32, {1});
     stream_->copy(v.data, &value, sizeof value);
@@ -207,6 +211,7 @@ inline AttentionArgs attention_of(const TensorView& qkv, const TensorView& out, 
 void forward_part(Bench& b, const Options& o, const Batch& batch, bool fp8);
 void train_part(Bench& b, const Options& o, const Batch& batch);
 void fp8_train_part(Bench& b, const Options& o);
+void int8_part(Bench& b, const Options& o);
 void modern_part(Bench& b, const Options& o, const Batch& batch);
 
 }  // namespace brim::ops

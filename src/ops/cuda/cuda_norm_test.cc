@@ -94,6 +94,45 @@ TEST_F(CudaLayerNorm, MatchesFp64) {
           }
 }
 
+// Codes are those of the values before they are rounded to the activation type. A row with NaN keeps it in its scale.
+TEST_F(CudaLayerNorm, WritesInt8CodesWithAScalePerRow) {
+  uint64_t seed = 1;
+  for (const DType type : kActivationTypes)
+    for (const int64_t H : widths()) {
+      const int64_t T = 9;
+      SCOPED_TRACE(::testing::Message() << dtype_name(type) << " H " << H);
+      const HostTensor x = random_tensor(type, {T, H}, ++seed), gamma = random_tensor(type, {H}, ++seed),
+                       beta = random_tensor(type, {H}, ++seed);
+      x.set(4, H / 2, std::nan(""));
+      const DeviceTensor dx(x), dg(gamma), db(beta), y(type, {T, H}), codes(DType::i8, {T, H}), scale(DType::f32, {T});
+      LayerNormArgs args{.x = dx, .gamma = dg, .beta = db, .y = y, .y_fp8 = codes, .fp8_scale = scale, .eps = 1e-5f};
+      layer_norm(Gpu::stream(), args);
+      std::vector<double> sum;
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t i = 0; i < H; ++i) sum.push_back(x.at(t, i));
+      const NormReference want = norm_reference(sum, H, gamma, beta, args.eps, type, {});
+      const HostTensor got = codes.host(), scales = scale.host();
+      EXPECT_TRUE(close(y.values(), want.y, [&](size_t i) { return want.tolerance[i]; }));
+      for (int64_t t = 0; t < T; ++t) {
+        const auto at = [&](int64_t i) { return static_cast<size_t>(t * H + i); };
+        if (t == 4) {
+          EXPECT_TRUE(std::isnan(scales.at(t)));
+          continue;
+        }
+        double most = 0, error = 0;
+        for (int64_t i = 0; i < H; ++i) {
+          most = std::max(most, std::fabs(want.y[at(i)]));
+          error = std::max(error, want.tolerance[at(i)]);
+        }
+        ASSERT_NEAR(scales.at(t), most / 127, (error + 4 * kEps32 * most) / 127) << t;
+        for (int64_t i = 0; i < H; ++i)
+          ASSERT_LE(std::fabs(got.at(t, i) * scales.at(t) - want.y[at(i)]),
+                    scales.at(t) * 0.501 + want.tolerance[at(i)])
+              << t << " " << i;
+      }
+    }
+}
+
 TEST_F(CudaLayerNorm, StoresStatisticsForTraining) {
   uint64_t seed = 1;
   for (const DType type : kActivationTypes)

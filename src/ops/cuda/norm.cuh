@@ -4,7 +4,7 @@
 // 1024 elements, four warps a longer one. One row per warp was faster than a persistent grid (95 % of copy bandwidth
 // instead of 92 %).
 #pragma once
-#include "ops/cuda/elem.cuh"
+#include "ops/cuda/int8.cuh"
 
 namespace brim::ops {
 
@@ -38,6 +38,20 @@ struct NormRow {
     }
     return x;
   }
+  // Largest magnitude as bits.
+  __device__ __forceinline__ uint32_t most_of(uint32_t bits) const {
+    bits = warp_max_bits(bits);
+    if constexpr (kGroup > 1) {
+      __shared__ uint32_t parts[kNormThreads / 32];
+      const int warp = threadIdx.x / 32, first = warp / kGroup * kGroup;
+      __syncthreads();  // earlier reads are complete
+      if (threadIdx.x % 32 == 0) parts[warp] = bits;
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) bits = max(bits, parts[first + i]);
+    }
+    return bits;
+  }
   __device__ __forceinline__ float2 statistics(float inverse_h, float eps) const {
     float sum = 0.0f, squares = 0.0f;
 #pragma unroll
@@ -68,6 +82,7 @@ struct NormOutput {
   uint8_t* y_fp8;
   const float* fp8_scale;
   float *mean, *rstd;
+  float* row_scale;  // not null: y_fp8 receives int8 codes with this scale per row
   int64_t ldy, ld_sum, ld_fp8;
   float eps, inverse_h;
 };
@@ -82,11 +97,41 @@ NormOutput<Elem> norm_output(const Args& a, int64_t H) {
           a.fp8_scale.template as<float>(),
           a.mean.template as<float>(),
           a.rstd.template as<float>(),
+          a.y_fp8 && a.y_fp8.dtype == tensor::DType::i8 ? a.fp8_scale.template as<float>() : nullptr,
           a.y.ld(),
           a.sum.ld(),
           a.y_fp8.ld(),
           a.eps,
           1.0f / static_cast<float>(H)};
+}
+
+// y and its int8 codes. Lanes of rows past the end take part in the barriers.
+template <class Elem, int kVec, int kGroup>
+__device__ __forceinline__ void store_codes(NormRow<kVec, kGroup>& row, int64_t r, bool valid,
+                                            const NormOutput<Elem>& o, float2 stat, const Raw8<Elem> (&raw_gamma)[kVec],
+                                            const Raw8<Elem> (&raw_beta)[kVec]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i)
+    if (row.has(i)) {
+      float gamma[8], beta[8] = {};
+      unpack8<Elem>(raw_gamma[i], gamma);
+      if (o.beta != nullptr) unpack8<Elem>(raw_beta[i], beta);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        row.v[i][j] = (row.v[i][j] - stat.x) * stat.y * gamma[j] + beta[j];
+        bits = max(bits, magnitude_bits(row.v[i][j]));
+      }
+    }
+  const float most = __uint_as_float(row.most_of(bits)), inverse = inverse_step(most);
+  if (!valid) return;
+  if (row.lane == 0) o.row_scale[r] = most * kInt8Step;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i)
+    if (row.has(i)) {
+      store8(o.y + r * o.ldy + row.column(i), row.v[i]);
+      *reinterpret_cast<uint2*>(o.y_fp8 + r * o.ld_fp8 + row.column(i)) = pack8_int8(row.v[i], inverse);
+    }
 }
 
 struct NoCopy {
@@ -111,6 +156,8 @@ __device__ __forceinline__ void normalise_and_store(NormRow<kVec, kGroup>& row, 
       if (o.beta != nullptr) raw_beta[i] = load_raw8(o.beta + row.column(i));
     }
   const float2 stat = row.statistics(o.inverse_h, o.eps);
+  if constexpr (!kTrain)
+    if (o.row_scale != nullptr) return store_codes<Elem>(row, r, valid, o, stat, raw_gamma, raw_beta);
   if (!valid) return;
   if constexpr (kTrain)
     if (row.lane == 0) {

@@ -3,10 +3,10 @@
 // roofs (copy bandwidth and a large GEMM, measured first), then of the whole encoder, forward and backward, from the
 // same calls.
 //   ops_cuda_bench [--tokens 65536] [--tune SECONDS per GEMM] [--dtype bf16|f16|f32]
-//                  [--only forward|train|fp8|fp8train|modern]
+//                  [--only forward|train|fp8|fp8train|modern|int8]
 // fp8train: products and conversions of a layer trained in fp8; modern: a layer of ModernBERT-base, with tweets and
-// with texts of 4,096 tokens. Reports medians over groups, after warming up: the GPU settles at its power limit after a
-// second of work.
+// with texts of 4,096 tokens; int8: products with int8 operands (with --tune, in several tile sizes). Reports medians
+// over groups, after warming up: the GPU settles at its power limit after a second of work.
 #include "ops/cuda/bench.h"
 #include "ops/gemm_tuner.h"
 
@@ -67,6 +67,7 @@ int run(int argc, char** argv) {
   part("fp8train", [&](Bench& b, const Batch&) {
     if (cuda_info(b.device()).fp8) fp8_train_part(b, o);
   });
+  part("int8", [&](Bench& b, const Batch&) { int8_part(b, o); });
   part("modern", [&](Bench& b, const Batch& batch) { modern_part(b, o, batch); });
   return 0;
 }

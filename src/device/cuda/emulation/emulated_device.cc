@@ -27,6 +27,7 @@ class EmulatedDevice final : public Device {
     info_.name = "emulated";
     info_.capability = info_.kernel_arch = 90;
     info_.sm_count = 4;
+    info_.shared_bytes_per_block = 224 << 10;
     info_.bf16 = info_.tf32 = info_.fp8 = true;
   }
   std::string name() const override { return info_.name; }
