@@ -226,8 +226,11 @@ TEST(Trial, FitsHistoryAndStepsToTheData) {
 
 TEST(Trial, PrefersMoreStepsUnlessTheyAreWorse) {
   EXPECT_TRUE(keeps_more_steps({0.9, 0.8}));
-  EXPECT_TRUE(keeps_more_steps({0.8, 0.81})) << "1 % worse may be noise";
-  EXPECT_FALSE(keeps_more_steps({0.8, 0.81, 0.83})) << "relative to the lowest error";
+  EXPECT_TRUE(keeps_more_steps({0.8, 0.82})) << "may be noise";
+  EXPECT_FALSE(keeps_more_steps({0.8, 0.82, 0.84})) << "relative to the lowest error";
+  EXPECT_FALSE(keeps_more_steps({0.99, 0.995})) << "no better than the naive forecast";
+  EXPECT_FALSE(keeps_more_steps({1.2, 1.2}));
+  EXPECT_TRUE(keeps_more_steps({1.2, 1.1}));
   EXPECT_FALSE(keeps_more_steps({0.8, std::numeric_limits<double>::quiet_NaN()}));
   EXPECT_EQ(further_steps(1500, {0.9, 0.8, 0.7}), 5000);
   EXPECT_EQ(further_steps(1500, {0.9, 0.8, 0.78}), 0);

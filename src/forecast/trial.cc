@@ -240,9 +240,9 @@ std::vector<int64_t> tried_steps(int64_t steps, int64_t origins) {
 }
 
 bool keeps_more_steps(const std::vector<double>& errors) {
-  constexpr double kMuchWorse = 1.03;
+  constexpr double kLost = 0.15;
   const double lowest = *std::min_element(errors.begin(), errors.end() - 1);
-  return errors.back() <= kMuchWorse * lowest;
+  return errors.back() < lowest || (lowest < 1 && errors.back() <= lowest + kLost * (1 - lowest));
 }
 
 int64_t further_steps(int64_t steps, const std::vector<double>& errors) {
