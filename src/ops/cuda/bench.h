@@ -199,12 +199,14 @@ inline Precision precision_of(DType t) {
 
 // Queries, keys and values as column ranges of one tensor.
 inline AttentionArgs attention_of(const TensorView& qkv, const TensorView& out, const BatchView& batch) {
-  return {.q = qkv.slice_cols(0, kH),
-          .k = qkv.slice_cols(kH, 2 * kH),
-          .v = qkv.slice_cols(2 * kH, 3 * kH),
-          .out = out,
-          .batch = batch,
-          .heads = kHeads};
+  AttentionArgs args;
+  args.q = qkv.slice_cols(0, kH);
+  args.k = qkv.slice_cols(kH, 2 * kH);
+  args.v = qkv.slice_cols(2 * kH, 3 * kH);
+  args.out = out;
+  args.batch = batch;
+  args.heads = kHeads;
+  return args;
 }
 
 // Parts of the benchmark. `fp8` selects fp8 products in the same forward pass.
