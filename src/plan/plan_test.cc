@@ -439,6 +439,23 @@ TEST(Plan, Fp8TrainingCountsCopiesAndKeepsLess) {
   RecordProperty("predicted_over_bf16", std::to_string(narrow.tokens_per_second / wide.tokens_per_second));
 }
 
+// Without dropout, a GPU adds B A to the matrices: fewer operations than full training, in training and evaluation
+// passes. With dropout, the products are thin.
+TEST(Plan, LoraTrainingIsPlannedWithAndWithoutDropout) {
+  PlanRequest r = request(roberta_base(), Task::train, card_profile("rtx3060"));
+  const Plan full = solve(r);
+  r.shape.lora.rank = 8;
+  r.shape.lora.targets = {"query", "value", "dense"};
+  const Plan merged = solve(r);
+  expect_whole(merged, r);
+  EXPECT_LT(merged.peak_bytes, full.peak_bytes);
+  EXPECT_GT(merged.tokens_per_second, full.tokens_per_second);
+  r.shape.lora.dropout = 0.1;
+  const Plan thin = solve(r);
+  expect_whole(thin, r);
+  EXPECT_GT(merged.tokens_per_second, thin.tokens_per_second);
+}
+
 // Same model and card in both precisions: layers' matrices take one byte per weight and a scale per row, and the plan
 // includes the codes of activations and their scales.
 TEST(Plan, Int8ScoringOnGpusCountsCodesAndScales) {

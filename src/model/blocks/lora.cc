@@ -74,17 +74,24 @@ void lora_up_backward(const Pass& p, const LoraParams& at, const Overlap& o, int
   run_lora_grad(p, args, b.matrix.precision);
 }
 
+// Rows [begin,end) of a matrix on a GPU. Passes that only evaluate have no plain copy.
+TensorView matrix_rows(const Param& p, int64_t begin, int64_t end) {
+  return p.plain ? p.plain.slice_rows(begin, end) : p.rows(begin, end).data;
+}
+
 // sum += scale · B A for rows [o.begin,o.end) of a matrix.
 void add_low_rank_matrix(const Pass& p, const LoraParams& at, const Overlap& o, const TensorView& sum) {
   const Param& b = p.param(o.part.b);
-  TensorView up = b.plain.slice_rows(o.begin - o.part.begin, o.end - o.part.begin);
+  TensorView up = matrix_rows(b, o.begin - o.part.begin, o.end - o.part.begin);
   if (at.scale != 1) {
     const TensorView scaled = p.activations(up.rows(), up.cols());
     ops::dropout_rows(p.e.stream, {.x = up, .y = scaled, .factor = at.scale});
     up = scaled;
   }
+  const Param& a = p.param(at.a);
+  const TensorView down = matrix_rows(a, 0, a.matrix.N);
   ops::LinearGradArgs args{.x = sum,  // only its shape is used
-                           .w_plain = p.param(at.a).plain.slice_rows(o.column, o.column + at.rank),
+                           .w_plain = down.slice_rows(o.column, o.column + at.rank),
                            .d_y = up,
                            .d_x = sum,
                            .d_x_write = GradWrite::accumulate};
@@ -98,7 +105,7 @@ TensorView merge_lora(const Pass& p, int64_t w, int64_t begin, int64_t end) {
   if (at.a < 0 || p.on_cpu() || lora_dropout(p, w).on()) return {};
   const std::vector<Overlap> parts = lora_overlaps(at, begin, end);
   if (parts.empty()) return {};
-  const TensorView plain = p.param(w).plain.slice_rows(begin, end), sum = p.activations(end - begin, plain.cols());
+  const TensorView plain = matrix_rows(p.param(w), begin, end), sum = p.activations(end - begin, plain.cols());
   ops::dropout_rows(p.e.stream, {.x = plain, .y = sum});
   for (const Overlap& o : parts) add_low_rank_matrix(p, at, o, sum.slice_rows(o.begin - begin, o.end - begin));
   return sum;
