@@ -96,6 +96,7 @@ expect "serve: builds the server" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=O
 touch "$here/src"
 run score x
 expect "keeps the server" called "-DBRIM_SCORING_ONLY=OFF -DBRIM_SERVE=ON"
+expect "cmake --preset after score: resets to all commands" grep -q '"name": "base".*"BRIM_SERVE": "ON", "BRIM_SCORING_ONLY": "OFF"' "$source/CMakePresets.json"
 new_machine
 tool "$root/bin/flock" "printf '%s\n' 'release  ' 'part commands' >'$here/build/release/.built' # another call built meanwhile
   mkdir -p '$here/build/release/src/cli'; printf '#!/bin/sh\n' >'$here/build/release/src/cli/brim'; chmod +x '$here/build/release/src/cli/brim'"
